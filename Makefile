@@ -1,0 +1,33 @@
+# `make demo` and `make test` do all the set-up they need; Python 3.11 and make are enough.
+PYTHON ?= python3
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: setup demo test bench-deps clean
+
+setup: $(READY)
+
+# torch goes in first and pinned: a looser request, or another package's, would fetch a build with gigabytes of CUDA.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "holobind needs Python 3.11 or newer")'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt pip
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --group dev
+	touch $@
+
+demo: setup
+	$(BIN)/holobind paper demo --out demo
+
+test: setup
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest
+
+bench-deps: setup
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group bench
+
+clean:
+	rm -rf .venv demo

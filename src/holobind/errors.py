@@ -1,0 +1,17 @@
+"""The errors of holobind: each one is a `HolobindError` and also the standard error it refines."""
+
+
+class HolobindError(Exception):
+    """The caller's mistake, told in one line: what came, what was allowed, what to do."""
+
+
+class ShapeError(HolobindError, ValueError):
+    """A tensor whose shape the operation cannot take."""
+
+
+class DTypeError(HolobindError, TypeError):
+    """A tensor of numbers the operation cannot take."""
+
+
+class OptionError(HolobindError, ValueError):
+    """An option with a value outside what is allowed."""
