@@ -21,7 +21,6 @@ SYSTEMS: dict[str, VSA] = {
     "naive, approximate inverse": HRR(inverse="approximate"),
     "projected": UnitaryHRR(),
 }
-COLOURS = dict(zip(SYSTEMS, ("tab:blue", "tab:purple", "tab:orange"), strict=True))
 
 
 def responses(system: VSA, n: int, trials: int, generator: torch.Generator) -> dict[str, dict[str, float]]:
@@ -59,18 +58,25 @@ def run(out: Path, seed: int = 0, quick: bool = False) -> dict[str, Any]:
 
 def _draw(rows: list[dict[str, Any]]) -> Any:
     from matplotlib.figure import Figure
+    from matplotlib.ticker import ScalarFormatter
 
-    figure = Figure(figsize=(7, 5), layout="constrained")
-    axes = figure.add_subplot()
-    for name in SYSTEMS:
+    figure = Figure(figsize=(12, 4.2), layout="constrained")
+    for axes, name in zip(figure.subplots(1, len(SYSTEMS), sharey=True), SYSTEMS, strict=True):
         curve = [row for row in rows if row["vsa"] == name]
         n = [row["n"] for row in curve]
-        for kind, style in (("present", "-"), ("absent", "--")):
-            axes.plot(n, [row[kind]["mean"] for row in curve], style, color=COLOURS[name], label=f"{name}, {kind}")
-    axes.axhline(1, color="black", lw=0.8, ls="--")
-    axes.axhline(0, color="black", lw=0.8, ls=":")
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("symlog", linthresh=2)
-    axes.set(xlabel="pairs n", ylabel="mean response", title=f"Asking for present and absent pairs, d = {D}")
-    axes.legend(fontsize=8)
+        for kind, colour in (("present", "tab:orange"), ("absent", "tab:blue")):
+            mean, std = ([row[kind][key] for row in curve] for key in ("mean", "std"))
+            low, high = ([m + sign * s for m, s in zip(mean, std, strict=True)] for sign in (-1, 1))
+            axes.fill_between(n, low, high, color=colour, alpha=0.2)
+            axes.plot(n, mean, color=colour, label=f"{kind}: mean and one standard deviation")
+        axes.axhline(1, color="black", lw=0.8, ls="--")
+        axes.axhline(0, color="black", lw=0.8, ls=":")
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("symlog", linthresh=1)
+        axes.set_yticks([-100, -10, -1, 0, 1, 10, 100])
+        axes.yaxis.set_major_formatter(ScalarFormatter())
+        axes.set(xlabel="pairs n", title=name)
+    figure.axes[0].set_ylabel("response")
+    figure.axes[0].legend(fontsize=8, loc="lower left")
+    figure.suptitle(f"Asking one vector of d = {D} numbers for pairs it holds and pairs it does not")
     return figure

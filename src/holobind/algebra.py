@@ -132,9 +132,9 @@ def power(x: Tensor, exponent: int) -> Tensor:
     Shapes: (*batch, d) -> (*batch, d)
     """
     times = _integer("power", "exponent", exponent)
-    if times < 0:
-        return power(inverse(x), -times)
     (vector,), dtype = _checked("power", x)
+    if times < 0:
+        return power(inverse(vector), -times).to(dtype)
     square = _spectrum(vector)
     product = torch.ones_like(square)
     while times:  # by squaring: torch's complex power goes through the logarithm and loses digits
@@ -298,7 +298,7 @@ def _direction(x: Tensor) -> Tensor:
     largest = torch.linalg.vector_norm(x.detach(), ord=torch.inf, dim=-1, keepdim=True)
     x = x / torch.where(largest == 0, 1, largest)
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return x / torch.where(largest == 0, 1, length)
+    return x * torch.where(largest == 0, torch.inf, length).reciprocal()
 
 
 def _checked(operation: str, *vectors: Tensor) -> tuple[list[Tensor], torch.dtype]:
