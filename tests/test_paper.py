@@ -56,7 +56,9 @@ def test_responses_are_1_and_0_with_the_spread_of_the_law(tmp_path, monkeypatch)
     for row in response_spread.run(tmp_path, quick=True)["rows"]:
         samples = 2 * row["n"]
         assert row["std"] == pytest.approx(row["law_std"], rel=0.25)
-        assert row["mean"] == pytest.approx(float(row["query"] == "present"), abs=5 * row["law_std"] / samples**0.5 + 0.1)
+        assert row["mean"] == pytest.approx(
+            float(row["query"] == "present"), abs=5 * row["law_std"] / samples**0.5 + 0.1
+        )
 
 
 def test_the_projection_keeps_answers_near_1_where_the_exact_inverse_does_not(tmp_path):

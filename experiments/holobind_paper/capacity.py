@@ -10,7 +10,7 @@ from holobind_paper.retrieval_error import COLOURS, DIMENSIONS, PAIRS, QUICK_DIM
 THRESHOLD = 0.03
 
 
-def run(out: Path, seed: int = 0, quick: bool = False) -> dict[str, Any]:
+def run(out: Path, seed: int = 0, quick: bool = False, trials: int = TRIALS) -> dict[str, Any]:
     """Raise n along the grid until the errors pass 3 %, for every system and d, beside the paper's figure.
 
     "holds" is the largest n with at most 3 % errors, None where even the smallest n has more. "passes" is the next
@@ -24,7 +24,7 @@ def run(out: Path, seed: int = 0, quick: bool = False) -> dict[str, Any]:
     with result.progress("capacity", len(SYSTEMS) * len(dimensions)) as advance:
         for d in dimensions:
             for name in SYSTEMS:
-                row: dict[str, Any] = {"vsa": name, "d": d} | _capacity(name, d, seed)
+                row: dict[str, Any] = {"vsa": name, "d": d} | _capacity(name, d, seed, trials)
                 if (name, d) in paper:
                     row["paper"] = paper[name, d]
                     row["steps_apart"] = PAIRS.index(row["passes"]) - PAIRS.index(row["paper"])
@@ -33,14 +33,14 @@ def run(out: Path, seed: int = 0, quick: bool = False) -> dict[str, Any]:
     apart = [abs(row["steps_apart"]) for row in rows if "paper" in row]
     agreement = {"points": len(apart), "equal": apart.count(0), "within_one_step": sum(step <= 1 for step in apart)}
     return result.save(
-        out, "capacity", _draw(rows), started, seed=seed, quick=quick, trials=TRIALS, agreement=agreement, rows=rows
+        out, "capacity", _draw(rows), started, seed=seed, quick=quick, trials=trials, agreement=agreement, rows=rows
     )
 
 
-def _capacity(name: str, d: int, seed: int) -> dict[str, Any]:
+def _capacity(name: str, d: int, seed: int, trials: int) -> dict[str, Any]:
     holds = None
     for n in PAIRS:
-        if sum(error_rates(name, d, n, seed)) / TRIALS > THRESHOLD:
+        if sum(error_rates(name, d, n, seed, trials)) / trials > THRESHOLD:
             return {"holds": holds, "passes": n}
         holds = n
     return {"holds": holds, "passes": PAIRS[-1]}

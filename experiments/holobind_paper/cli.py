@@ -12,6 +12,7 @@ app = typer.Typer(help="Redo a figure or table of the paper.", no_args_is_help=T
 Out = Annotated[Path, typer.Option(help="Folder for NAME.json and NAME.png.")]
 Seed = Annotated[int, typer.Option(min=0, help="Every random number follows from it.")]
 Quick = Annotated[bool, typer.Option("--quick", help="A smaller grid, for a first look; under a minute.")]
+Trials = Annotated[int, typer.Option(min=1, help="Statements drawn at each point; the paper has 10.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers as one line of JSON.")]
 
 HERE = Path("paper-results")
@@ -23,25 +24,29 @@ def response(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: AsJ
 
     Example: holobind paper response --out results
     """
-    _run("response", out, seed, quick, as_json)
+    _run("response", out, as_json, seed=seed, quick=quick)
 
 
 @app.command()
-def capacity(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
+def capacity(
+    out: Out = HERE, seed: Seed = 0, quick: Quick = False, trials: Trials = 10, as_json: AsJson = False
+) -> None:
     """Appendix: how many pairs a vector holds at 3 % errors, for every system and d = 25 to 8100.
 
     Example: holobind paper capacity --quick --out results
     """
-    _run("capacity", out, seed, quick, as_json)
+    _run("capacity", out, as_json, seed=seed, quick=quick, trials=trials)
 
 
 @app.command("retrieval-error")
-def retrieval_error(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
+def retrieval_error(
+    out: Out = HERE, seed: Seed = 0, quick: Quick = False, trials: Trials = 10, as_json: AsJson = False
+) -> None:
     """Appendix: how often a distractor beats the truth, over the number of pairs, for every system and d.
 
     Example: holobind paper retrieval-error --quick --out results
     """
-    _run("retrieval_error", out, seed, quick, as_json)
+    _run("retrieval_error", out, as_json, seed=seed, quick=quick, trials=trials)
 
 
 @app.command("response-spread")
@@ -50,7 +55,7 @@ def response_spread(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_js
 
     Example: holobind paper response-spread --out results
     """
-    _run("response_spread", out, seed, quick, as_json)
+    _run("response_spread", out, as_json, seed=seed, quick=quick)
 
 
 @app.command()
@@ -64,10 +69,10 @@ def demo(out: Out = Path("demo"), seed: Seed = 0) -> None:
     demo.run(result.folder(out), seed)
 
 
-def _run(name: str, out: Path, seed: int, quick: bool, as_json: bool) -> None:
+def _run(name: str, out: Path, as_json: bool, **options: int) -> None:
     from holobind_paper import result
 
-    data = import_module(f"holobind_paper.{name}").run(result.folder(out), seed, quick)
+    data = import_module(f"holobind_paper.{name}").run(result.folder(out), **options)
     if as_json:
         typer.echo(json.dumps(data))
         return

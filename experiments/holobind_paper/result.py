@@ -50,7 +50,7 @@ def save(out: Path, name: str, figure: "Figure", started: float, **numbers: Any)
     """Write the picture and the numbers, with what is needed to get them again; both files or their old versions."""
     about = {
         "experiment": name,
-        "command": f"holobind paper {name} --seed {numbers['seed']}" + (" --quick" if numbers["quick"] else ""),
+        "command": f"holobind paper {name} --seed {numbers['seed']}" + " --quick" * numbers["quick"],
         "seconds": round(time.monotonic() - started, 1),
         "machine": f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}",
     }
