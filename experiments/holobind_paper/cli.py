@@ -59,6 +59,21 @@ def response_spread(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_js
 
 
 @app.command()
+def report(
+    results: Annotated[Path, typer.Option(help="Folder with the experiments' JSON files.")] = HERE,
+    page: Annotated[Path, typer.Option(help="The Markdown file to write.")] = Path("reproduction.md"),
+) -> None:
+    """Write the page that sets all results beside the paper's.
+
+    Example: holobind paper report --results paper-results --page reproduction.md
+    """
+    from holobind_paper import report
+
+    report.run(results, page)
+    typer.echo(f"{page} written")
+
+
+@app.command()
 def demo(out: Out = Path("demo"), seed: Seed = 0) -> None:
     """The red cat and the blue dog, and how many such pairs one vector can hold.
 

@@ -58,7 +58,16 @@ def save(out: Path, name: str, figure: "Figure", started: float, **numbers: Any)
     picture, text = out / f"{name}.png", out / f"{name}.json"
     new_picture, new_text = out / f"{name}.png.part", out / f"{name}.json.part"
     figure.savefig(new_picture, format="png", dpi=150)
-    new_text.write_text(json.dumps(data, indent=1))
+    new_text.write_text(json.dumps(_rounded(data), indent=1))
     new_picture.replace(picture)
     new_text.replace(text)
     return data
+
+
+def _rounded(value: Any) -> Any:
+    """The same with six digits after the point: what differs beyond them is not worth a line in a diff."""
+    if isinstance(value, float):
+        return round(value, 6)
+    if isinstance(value, dict):
+        return {key: _rounded(inner) for key, inner in value.items()}
+    return [_rounded(inner) for inner in value] if isinstance(value, list) else value
