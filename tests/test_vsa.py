@@ -43,6 +43,14 @@ def test_unbinding_a_bundle_of_pairs_finds_each_partner(system):
 
 
 @every_system
+def test_binding_with_the_inverted_key_is_unbinding(system):
+    s, key = draw(system, 2, 64)
+    bound = system.bind(s, system.invert(key))
+    clipped = bound.clamp(-1, 1) if system == MAPC() else bound
+    assert_close(clipped, system.unbind(s, key))
+
+
+@every_system
 def test_leading_axes_broadcast(system):
     a, b = draw(system, 6, 16).view(3, 2, 16), draw(system, 2, 16, 1)
     for operation in (system.bind, system.unbind):

@@ -15,3 +15,15 @@ class DTypeError(HolobindError, TypeError):
 
 class OptionError(HolobindError, ValueError):
     """An option with a value outside what is allowed."""
+
+
+class ExpressionError(HolobindError, ValueError):
+    """A statement that the parser cannot read; the text names the position."""
+
+
+class UnknownNameError(HolobindError, LookupError):
+    """A name that the vocabulary does not have."""
+
+
+class FileError(HolobindError, ValueError):
+    """A file that is missing, damaged, or of another format."""

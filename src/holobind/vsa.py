@@ -27,6 +27,7 @@ class VSA(Protocol):
     def random(self, n: int, d: int, generator: torch.Generator | None = None) -> Tensor: ...
     def bind(self, a: Tensor, b: Tensor) -> Tensor: ...
     def unbind(self, s: Tensor, b: Tensor) -> Tensor: ...
+    def invert(self, b: Tensor) -> Tensor: ...
     def bundle(self, stack: Tensor) -> Tensor: ...
     def similarity(self, a: Tensor, b: Tensor) -> Tensor: ...
 
@@ -61,9 +62,10 @@ class HRR(_Summed):
         return algebra.bind(a, b)
 
     def unbind(self, s: Tensor, b: Tensor) -> Tensor:
-        if self.inverse == "exact":
-            return algebra.bind(s, algebra.inverse(b))
-        return algebra.unbind(s, b)
+        return algebra.bind(s, self.invert(b)) if self.inverse == "exact" else algebra.unbind(s, b)
+
+    def invert(self, b: Tensor) -> Tensor:
+        return algebra.inverse(b) if self.inverse == "exact" else algebra.involution(b)
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,9 @@ class UnitaryHRR(_Summed):
 
     def unbind(self, s: Tensor, b: Tensor) -> Tensor:
         return algebra.unbind(s, b)
+
+    def invert(self, b: Tensor) -> Tensor:
+        return algebra.involution(b)
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,10 @@ class VTB(_Summed):
     def unbind(self, s: Tensor, b: Tensor) -> Tensor:
         S, B, scale = self._matrices(s, b)
         return (S @ B * scale).flatten(-2)
+
+    def invert(self, b: Tensor) -> Tensor:
+        m = _side(b.shape[-1])
+        return b.unflatten(-1, (m, m)).mT.flatten(-2)
 
     def _matrices(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, float]:
         _check_lengths(self, a, b)
@@ -133,9 +142,13 @@ class MAPC:
 
     def unbind(self, s: Tensor, b: Tensor) -> Tensor:
         _check_lengths(self, s, b)
+        answer = s * self.invert(b)
+        return answer.clamp(-1, 1) if self.inverse == "exact" else answer
+
+    def invert(self, b: Tensor) -> Tensor:
         if self.inverse == "approximate":
-            return s * b
-        return torch.where(b == 0, 0, s / torch.where(b == 0, 1, b)).clamp(-1, 1)
+            return b
+        return torch.where(b == 0, 0, torch.where(b == 0, 1, b).reciprocal())
 
     def bundle(self, stack: Tensor) -> Tensor:
         return stack.sum(-2).clamp(-1, 1)
