@@ -15,3 +15,7 @@ class DTypeError(HolobindError, TypeError):
 
 class OptionError(HolobindError, ValueError):
     """An option with a value outside what is allowed."""
+
+
+class LabelError(HolobindError, IndexError):
+    """A label that is not in the label space."""
