@@ -22,7 +22,8 @@ if TYPE_CHECKING:
         unbind,
         unitary,
     )
-    from holobind.errors import DTypeError, HolobindError, OptionError, ShapeError
+    from holobind.codebook import Codebook, DenseCodebook, OrbitCodebook, RandomCodebook
+    from holobind.errors import DTypeError, HolobindError, LabelError, OptionError, ShapeError
 
 __version__ = "0.1.0"
 
@@ -38,17 +39,27 @@ _HOME = {
     "similarity": "algebra",
     "unbind": "algebra",
     "unitary": "algebra",
+    "Codebook": "codebook",
+    "DenseCodebook": "codebook",
+    "OrbitCodebook": "codebook",
+    "RandomCodebook": "codebook",
     "DTypeError": "errors",
     "HolobindError": "errors",
+    "LabelError": "errors",
     "OptionError": "errors",
     "ShapeError": "errors",
 }
 _MODULES = ("vsa",)
 
 __all__ = [
+    "Codebook",
     "DTypeError",
+    "DenseCodebook",
     "HolobindError",
+    "LabelError",
     "OptionError",
+    "OrbitCodebook",
+    "RandomCodebook",
     "ShapeError",
     "bind",
     "bundle",

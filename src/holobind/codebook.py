@@ -1,0 +1,289 @@
+"""The codebooks: independent random vectors, orbits of a few, and stored ones. `labelspace` says what all can do."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.fft import irfft, rfft
+
+from holobind import algebra
+from holobind.errors import OptionError, ShapeError
+from holobind.labelspace import TILE, Codebook, first_largest, signal, spectrum
+from holobind.philox import phases, signals
+from holobind.ragged import portions, sum_sets
+
+__all__ = ["Codebook", "DenseCodebook", "OrbitCodebook", "RandomCodebook"]
+
+
+class RandomCodebook(Codebook):
+    """The paper's independent unitary vectors, regenerated from (seed, label) whenever they are wanted.
+
+    State: none; seed and sizes are all there is.
+
+    A unitary vector is a random phase at each frequency, and +1 or -1 at the two without a mirror. The paper
+    projects Gaussian vectors, whose phases are independent and uniform: drawing them directly is the same law
+    and needs no transform. Sums and dot products are taken in the frequency domain (Parseval: with w[k] = 1 at the
+    frequencies without a mirror and 2 at the others, <v, c> = sum_k w[k] Re(conj(V[k]) C[k]) / d), so that no
+    label needs one either.
+    """
+
+    def __init__(self, n_labels: int, dim: int, seed: int = 0, *, key: Tensor | None = None) -> None:
+        super().__init__(n_labels, dim, algebra._integer("RandomCodebook", "seed", seed))
+        self._key = key  # the spectrum of what the labels are bound with
+
+    def _ask(self, v: Tensor) -> Tensor:
+        asked = spectrum(v) if self._key is None else spectrum(v) * self._key.conj()
+        asked *= 2 / self.dim
+        asked[:, 0] /= 2
+        if self.dim % 2 == 0:
+            asked[:, -1] /= 2
+        return torch.view_as_real(asked).flatten(1)
+
+    def _answer(self, total: Tensor) -> Tensor:
+        mixed = torch.view_as_complex(total.unflatten(1, (-1, 2)))
+        return signal(mixed if self._key is None else mixed * self._key, self.dim)
+
+    def _score(self, asked: Tensor, first: int, last: int) -> Tensor:
+        return asked @ self._phases(torch.arange(first, last, device=self.device)).flatten(1).to(asked.dtype).T
+
+    def _mix(self, weights: Tensor, first: int, last: int) -> Tensor:
+        return weights @ self._phases(torch.arange(first, last, device=self.device)).flatten(1).to(weights.dtype)
+
+    def _blocks(self, rows: int, memory: int) -> Iterator[tuple[slice, int, int]]:
+        # All rows at once: what costs is to draw a label's phases.
+        size = max(1, min(TILE // self.dim, memory // (4 * (rows + 8 * self.dim))))
+        for first in range(0, self.n_labels, size):
+            yield slice(0, rows), first, min(first + size, self.n_labels)
+
+    def _encode(self, labels: Tensor, offsets: Tensor) -> Tensor:
+        most = max(1, TILE // self.dim)
+        parts = [sum_sets(self._phases(part).flatten(1), at) for part, at in portions(labels, offsets, most)]
+        return self._answer(torch.cat(parts))
+
+    def _vectors(self, ids: Tensor) -> Tensor:
+        drawn = signals(torch.view_as_complex(self._phases(ids)), self.dim)
+        return drawn if self._key is None else algebra.bind(drawn, irfft(self._key, n=self.dim))
+
+    def _phases(self, ids: Tensor) -> Tensor:
+        assert self.seed is not None
+        return phases(self.seed, ids, self.dim)
+
+    def bound(self, p: Tensor) -> Codebook:
+        key = rfft(_one_vector(p, self.dim).to(self.device))
+        return self._like(self.n_labels, key if self._key is None else self._key * key)
+
+    def grown_to(self, n_labels: int) -> Codebook:
+        return self._like(_more(self.n_labels, n_labels), self._key)
+
+    def learnable(self) -> Codebook:
+        return DenseCodebook(self.vectors(torch.arange(self.n_labels)), learn=True)
+
+    def _like(self, n_labels: int, key: Tensor | None) -> "RandomCodebook":
+        assert self.seed is not None
+        return RandomCodebook(n_labels, self.dim, self.seed, key=key).to(self.device)
+
+    def _move(self) -> None:
+        self._key = None if self._key is None else self._key.to(self.device)
+
+
+class OrbitCodebook(Codebook):
+    """Label i is base vector i // d rolled by i % d: all labels are scored by one short transform for each base.
+
+    State: `_readers` (bases, d // 2 + 1), the conjugate spectra of ceil(L / d) unitary bases drawn as in
+    `RandomCodebook`: L floats in place of L x d.
+
+        <v, roll(b, j)> = sum_i v[i] b[i - j] = irfft(rfft(v) conj(rfft(b)))[j]          for all j at once
+        sum_j w[j] roll(b, j) = irfft(rfft(w) rfft(b))
+
+    A roll is binding with a shifted delta, so rolls of a unitary vector are unitary; two rolls of one base are
+    orthogonal, as sum_i b[i - j] b[i - l] = irfft(|rfft(b)|^2)[j - l] and every |rfft(b)| is 1; rolls of two
+    bases are to each other like random unitary vectors.
+    """
+
+    def __init__(self, n_labels: int, dim: int, seed: int = 0, *, key: Tensor | None = None) -> None:
+        super().__init__(n_labels, dim, algebra._integer("OrbitCodebook", "seed", seed))
+        self.n_bases = -(-self.n_labels // self.dim)
+        drawn = torch.view_as_complex(phases(seed, torch.arange(self.n_bases), self.dim))
+        self._key = key
+        self._readers = (drawn if key is None else drawn * key.cpu()).conj().resolve_conj()
+        self._rings: Tensor | None = None
+        self.bases: nn.Parameter | None = None
+
+    def _conjugates(self) -> Tensor:
+        if self.bases is None:
+            return self._readers
+        return rfft(algebra.unitary(self.bases)).conj()
+
+    def _score(self, asked: Tensor, first: int, last: int) -> Tensor:
+        product = asked[:, None] * self._conjugates()[first // self.dim : -(-last // self.dim)]
+        return signal(product, self.dim).flatten(1)[:, : last - first]
+
+    def _mix(self, weights: Tensor, first: int, last: int) -> Tensor:
+        bases = self._conjugates()[first // self.dim : -(-last // self.dim)].conj()
+        room = len(bases) * self.dim - weights.shape[1]
+        padded = nn.functional.pad(weights, (0, room)) if room else weights
+        return (rfft(padded.unflatten(1, (-1, self.dim))) * bases).sum(1)
+
+    def _blocks(self, rows: int, memory: int) -> Iterator[tuple[slice, int, int]]:
+        height, width = self._tile(rows, memory)
+        for top in range(0, rows, height):
+            for first in range(0, self.n_labels, width * self.dim):
+                yield slice(top, min(top + height, rows)), first, min(first + width * self.dim, self.n_labels)
+
+    def _tile(self, rows: int, memory: int) -> tuple[int, int]:
+        """How many rows and how many bases to score at once: 12 bytes a score, with the products' spectra."""
+        transforms = max(1, min(TILE, memory // 12) // self.dim)
+        height = max(1, min(rows, 16, transforms))
+        return height, max(1, min(self.n_bases, transforms // height))
+
+    def _top_k(self, v: Tensor, k: int, memory: int) -> tuple[Tensor, Tensor]:
+        """Only the k bases with the largest maxima can hold a row's top k, so no other is looked at twice.
+
+        Let t be the k-th largest of a row's maxima over bases. The k bases chosen (among equals the lower) hold
+        at least k scores >= t. Any other base has scores <= t, and those that equal t stand behind k labels that
+        score as much or more and, where as much, are in lower bases, that is, have lower numbers.
+        """
+        asked, d = self._ask(v), self.dim
+        height, width = self._tile(len(v), memory // 2)
+        chosen = min(k, self.n_bases)
+        height = max(1, min(height, memory // (32 * chosen * d)))
+        best = v.new_empty(len(v), k)
+        ids = torch.empty(len(v), k, dtype=torch.long, device=v.device)
+        tail = self.n_labels - (self.n_bases - 1) * d
+        conjugates = self._conjugates()
+        for top in range(0, len(v), height):
+            part = asked[top : top + height, None]
+            maxima = v.new_empty(len(part), self.n_bases)
+            scored = v.new_empty(0)
+            for first in range(0, self.n_bases, width):
+                scored = irfft(part * conjugates[first : first + width], n=d)
+                if first + width >= self.n_bases:
+                    scored[:, -1, tail:] = -torch.inf
+                torch.amax(scored, -1, out=maxima[:, first : first + width])
+            bases = first_largest(maxima, chosen)[1].sort(1).values
+            if width >= self.n_bases:
+                scored = scored.gather(1, bases[..., None].expand(-1, -1, d))
+            else:
+                scored = irfft(part * conjugates[bases], n=d)
+                scored[:, -1, tail:].masked_fill_((bases[:, -1:] == self.n_bases - 1), -torch.inf)
+            found, where = first_largest(scored.flatten(1), k)
+            best[top : top + height] = found
+            ids[top : top + height] = bases.gather(1, where // d) * d + where % d
+        return best, ids
+
+    def _encode(self, labels: Tensor, offsets: Tensor) -> Tensor:
+        if self.bases is not None:
+            return sum_sets(self._vectors(labels), offsets)
+        most = max(1, TILE // self.dim)
+        return torch.cat([sum_sets(self._vectors(part), at) for part, at in portions(labels, offsets, most)])
+
+    def _vectors(self, ids: Tensor) -> Tensor:
+        # Twice around the ring, every roll is a slice of its base.
+        starts = (ids // self.dim * 2 + 1) * self.dim - ids % self.dim
+        if self.bases is not None:
+            ring = irfft(self._conjugates().conj(), n=self.dim).repeat(1, 2).flatten()
+            return ring[starts[:, None] + torch.arange(self.dim, device=starts.device)]
+        if self._rings is None:
+            self._rings = signals(self._readers.conj(), self.dim).repeat(1, 2).flatten()
+        every_slice = self._rings.as_strided((self._rings.numel() - self.dim + 1, self.dim), (1, 1))
+        return every_slice.index_select(0, starts)
+
+    def bound(self, p: Tensor) -> Codebook:
+        if self.bases is not None:
+            raise OptionError("bound: the vectors are learned and change; bind their sums instead")
+        key = rfft(_one_vector(p, self.dim).to(self.device))
+        return self._like(self.n_labels, key if self._key is None else self._key * key)
+
+    def grown_to(self, n_labels: int) -> Codebook:
+        grown = self._like(_more(self.n_labels, n_labels), self._key)
+        if self.bases is None:
+            return grown
+        grown = grown.learnable()
+        assert grown.bases is not None
+        grown.bases.data[: self.n_bases] = self.bases.data
+        return grown
+
+    def learnable(self) -> "OrbitCodebook":
+        copy = self._like(self.n_labels, self._key)
+        copy.bases = nn.Parameter(irfft(copy._readers.conj(), n=self.dim))
+        return copy
+
+    def _like(self, n_labels: int, key: Tensor | None) -> "OrbitCodebook":
+        assert self.seed is not None
+        return OrbitCodebook(n_labels, self.dim, self.seed, key=key).to(self.device)
+
+    def _move(self) -> None:
+        self._readers = self._readers.to(self.device)
+        self._rings = None
+        self._key = None if self._key is None else self._key.to(self.device)
+
+
+class DenseCodebook(Codebook):
+    """Vectors that are stored: any you like, the paper's learned ones, or its naive ones that must fail.
+
+    State: `table` (L, d), a parameter if `learn`, and then used only after projection, which keeps the vectors
+    unitary after every step. Without `learn` the vectors are taken as they are.
+    """
+
+    def __init__(self, vectors: Tensor, *, learn: bool = False) -> None:
+        if vectors.ndim != 2:
+            raise ShapeError(f"DenseCodebook: wants vectors of shape (labels, d), got {tuple(vectors.shape)}")
+        super().__init__(len(vectors), vectors.shape[1], None)
+        self.device = vectors.device
+        self.table = nn.Parameter(vectors.detach().clone(), requires_grad=learn)
+        with torch.no_grad():
+            self.unitary = learn or bool(torch.allclose(algebra.unitary(vectors), vectors, atol=1e-4))
+
+    @classmethod
+    def naive(cls, n_labels: int, dim: int, seed: int = 0) -> "DenseCodebook":
+        """Gaussian vectors without the paper's projection, for the ablation."""
+        return cls(algebra.random(n_labels, dim, torch.Generator().manual_seed(seed)))
+
+    def _all(self) -> Tensor:
+        return algebra.unitary(self.table) if self.learned else self.table
+
+    def _ask(self, v: Tensor) -> Tensor:
+        return v
+
+    def _answer(self, total: Tensor) -> Tensor:
+        return total
+
+    def _score(self, asked: Tensor, first: int, last: int) -> Tensor:
+        return asked @ self._all()[first:last].to(asked.dtype).T
+
+    def _mix(self, weights: Tensor, first: int, last: int) -> Tensor:
+        return weights @ self._all()[first:last].to(weights.dtype)
+
+    def _blocks(self, rows: int, memory: int) -> Iterator[tuple[slice, int, int]]:
+        size = max(1, min(memory // (8 * rows), self.n_labels))
+        for first in range(0, self.n_labels, size):
+            yield slice(0, rows), first, min(first + size, self.n_labels)
+
+    def _encode(self, labels: Tensor, offsets: Tensor) -> Tensor:
+        return nn.functional.embedding_bag(labels, self._all(), offsets, mode="sum")
+
+    def _vectors(self, ids: Tensor) -> Tensor:
+        return self._all()[ids]
+
+    def bound(self, p: Tensor) -> Codebook:
+        if self.learned:
+            raise OptionError("bound: the vectors are learned and change; bind their sums instead")
+        return DenseCodebook(algebra.bind(self.table, _one_vector(p, self.dim).to(self.table)))
+
+    def grown_to(self, n_labels: int) -> Codebook:
+        raise OptionError("grown_to: stored vectors do not say what a new label's would be; append it to the table")
+
+    def learnable(self) -> Codebook:
+        return DenseCodebook(self.table, learn=True)
+
+
+def _one_vector(p: Tensor, dim: int) -> Tensor:
+    if p.shape != (dim,):
+        raise ShapeError(f"bound: wants one vector of {dim} elements, got shape {tuple(p.shape)}")
+    return p.detach()
+
+
+def _more(now: int, wanted: int) -> int:
+    if algebra._integer("grown_to", "n_labels", wanted) < now:
+        raise OptionError(f"grown_to: there are {now} labels already, and a codebook does not shrink to {wanted}")
+    return wanted

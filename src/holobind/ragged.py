@@ -1,0 +1,67 @@
+"""Ragged label sets, `(labels, offsets)` as in `torch.nn.EmbeddingBag`: checked, cut into portions, summed.
+
+Row r holds labels[offsets[r] : offsets[r + 1]]; the last row runs to the end. A row may be empty.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.nn.functional import embedding_bag
+
+from holobind.errors import DTypeError, LabelError, ShapeError
+
+
+def checked_labels(labels: Tensor, n_labels: int) -> Tensor:
+    """The labels, if all are in this space."""
+    if not isinstance(labels, Tensor) or labels.dtype not in (torch.int64, torch.int32):
+        raise DTypeError(f"labels: wants a tensor of int64 or int32, got {getattr(labels, 'dtype', type(labels))}")
+    if labels.ndim != 1:
+        raise ShapeError(f"labels: wants one dimension, got shape {tuple(labels.shape)}")
+    if labels.numel():
+        low, high = (bound.item() for bound in labels.aminmax())
+        if low < 0 or high >= n_labels:
+            wrong = low if low < 0 else high
+            raise LabelError(f"label {wrong} is outside this space of {n_labels} labels (0 to {n_labels - 1})")
+    return labels
+
+
+def checked_sets(labels: Tensor, offsets: Tensor, n_labels: int, rows: int | None = None) -> None:
+    """Refuse what is not a list of sets of labels in this space, or not as many sets as there are rows."""
+    checked_labels(labels, n_labels)
+    if not isinstance(offsets, Tensor) or offsets.dtype not in (torch.int64, torch.int32):
+        raise DTypeError(f"offsets: wants a tensor of int64 or int32, got {getattr(offsets, 'dtype', type(offsets))}")
+    if offsets.ndim != 1 or (rows is not None and len(offsets) != rows):
+        wanted = "one dimension" if rows is None else f"one entry for each of the {rows} rows"
+        hint = "; pass indptr[:-1]" if rows is not None and offsets.shape == (rows + 1,) else ""
+        raise ShapeError(f"offsets: wants {wanted}, got shape {tuple(offsets.shape)}{hint}")
+    if len(offsets) == 0 and labels.numel():
+        raise ShapeError(f"offsets: has no row for the {labels.numel()} labels")
+    if len(offsets) and not (offsets[0] == 0 and lengths(labels, offsets).min() >= 0):
+        raise ShapeError(
+            f"offsets: must start at 0, never fall and end at no more than the number of labels, {labels.numel()}"
+        )
+
+
+def lengths(labels: Tensor, offsets: Tensor) -> Tensor:
+    """The size of each set.  Shapes: (total), (rows) -> (rows)"""
+    return torch.diff(offsets, append=offsets.new_full((1,), labels.numel()))
+
+
+def portions(labels: Tensor, offsets: Tensor, most: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Cut into runs of whole rows with at most `most` labels each, or one row: (labels, offsets)."""
+    if labels.numel() <= most:
+        yield labels, offsets
+        return
+    edges = [*offsets.tolist(), labels.numel()]
+    top = 0
+    for row in range(1, len(edges)):
+        if row == len(edges) - 1 or edges[row + 1] - edges[top] > most:
+            yield labels[edges[top] : edges[row]], offsets[top:row] - edges[top]
+            top = row
+
+
+def sum_sets(vectors: Tensor, offsets: Tensor) -> Tensor:
+    """Sum the vectors of each set.  Shapes: (total, d), (rows) -> (rows, d)"""
+    each = torch.arange(len(vectors), device=vectors.device, dtype=offsets.dtype)
+    return embedding_bag(each, vectors, offsets, mode="sum")
