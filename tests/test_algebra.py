@@ -207,6 +207,14 @@ def test_a_zero_vector_is_similar_to_nothing_with_gradient_0():
     assert torch.equal(torch.autograd.grad(similarity, zero)[0], torch.zeros(4))
 
 
+@every_operation
+def test_a_batch_of_no_vectors_gives_none(operation, count):
+    vectors = [torch.empty(0, 6, requires_grad=True) for _ in range(count)]
+    found = operation(*vectors)
+    assert found.shape in ((0, 6), (0,))
+    assert all(g.shape == (0, 6) for g in torch.autograd.grad(found.sum(), vectors))
+
+
 # Derivatives.
 
 

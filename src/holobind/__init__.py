@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holobind import vsa
+    from holobind import structures, vsa
     from holobind.algebra import (
         bind,
         bundle,
@@ -23,7 +23,18 @@ if TYPE_CHECKING:
         unitary,
     )
     from holobind.codebook import Codebook, DenseCodebook, OrbitCodebook, RandomCodebook
-    from holobind.errors import DTypeError, HolobindError, LabelError, OptionError, ShapeError
+    from holobind.errors import (
+        DTypeError,
+        ExpressionError,
+        FileError,
+        HolobindError,
+        LabelError,
+        OptionError,
+        ShapeError,
+        UnknownNameError,
+    )
+    from holobind.noise import capacity, dimension_for, pairs_held
+    from holobind.vocabulary import Answer, LargeVocabulary, Statement, Vocabulary
 
 __version__ = "0.1.0"
 
@@ -44,32 +55,53 @@ _HOME = {
     "OrbitCodebook": "codebook",
     "RandomCodebook": "codebook",
     "DTypeError": "errors",
+    "ExpressionError": "errors",
+    "FileError": "errors",
     "HolobindError": "errors",
     "LabelError": "errors",
     "OptionError": "errors",
     "ShapeError": "errors",
+    "UnknownNameError": "errors",
+    "capacity": "noise",
+    "dimension_for": "noise",
+    "pairs_held": "noise",
+    "Answer": "vocabulary",
+    "LargeVocabulary": "vocabulary",
+    "Statement": "vocabulary",
+    "Vocabulary": "vocabulary",
 }
-_MODULES = ("vsa",)
+_MODULES = ("structures", "vsa")
 
 __all__ = [
+    "Answer",
     "Codebook",
     "DTypeError",
     "DenseCodebook",
+    "ExpressionError",
+    "FileError",
     "HolobindError",
     "LabelError",
+    "LargeVocabulary",
     "OptionError",
     "OrbitCodebook",
     "RandomCodebook",
     "ShapeError",
+    "Statement",
+    "UnknownNameError",
+    "Vocabulary",
     "bind",
     "bundle",
+    "capacity",
+    "dimension_for",
     "identity",
     "inverse",
     "involution",
+    "pairs_held",
     "permute",
     "power",
     "random",
     "similarity",
+    "structures",
     "unbind",
     "unitary",
     "vsa",

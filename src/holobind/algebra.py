@@ -4,8 +4,8 @@ Every operation is element-wise between a forward and an inverse real Fourier tr
 torch's own transforms pays for a full complex transform in each backward pass. Here the two transforms are
 each other's derivative instead, which is right because of how they are used:
 
-    the true adjoint of rfft  is  w * irfft        w[k] = d/2, and d at the frequencies that have no mirror
-    the true adjoint of irfft is  rfft / w
+    the true adjoint of rfft  is  G -> irfft(w G)     w[k] = d/2, and d at the frequencies that have no mirror
+    the true adjoint of irfft is  g -> rfft(g) / w
 
 Between the two stand only operations that treat every frequency by itself, so the real factors w and 1/w
 commute with all of them and cancel. Leaving both out saves two passes and the complex transform, and as each
@@ -17,7 +17,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import Function
-from torch.fft import irfft, rfft
 
 from holobind.errors import DTypeError, OptionError, ShapeError
 
@@ -197,7 +196,7 @@ class _Spectrum(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.d = x.shape[-1]
-        return rfft(x)
+        return _rfft(x)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
@@ -209,7 +208,7 @@ class _Signal(Function):
 
     @staticmethod
     def forward(ctx: Any, spectrum: Tensor, d: int) -> Tensor:
-        return irfft(spectrum, n=d)
+        return _irfft(spectrum, d)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
@@ -237,6 +236,18 @@ class _Phases(Function):
         return phases * (1j * ((phases.conj() * grad).imag * scale))
 
 
+def _rfft(x: Tensor) -> Tensor:
+    if x.numel() == 0:  # a batch of none, which MKL's transforms refuse
+        return x.new_zeros(*x.shape[:-1], x.shape[-1] // 2 + 1).to(x.dtype.to_complex())
+    return torch.fft.rfft(x)
+
+
+def _irfft(spectrum: Tensor, d: int) -> Tensor:
+    if spectrum.numel() == 0:
+        return spectrum.real.new_zeros(*spectrum.shape[:-1], d)
+    return torch.fft.irfft(spectrum, n=d)
+
+
 def _eager() -> bool:
     """Whether tensors are what they seem: torch.compile and torch.func hand over stand-ins."""
     return not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active())
@@ -247,11 +258,11 @@ def _tracked(*tensors: Tensor) -> bool:
 
 
 def _spectrum(x: Tensor) -> Tensor:
-    return _Spectrum.apply(x) if _tracked(x) and _eager() else rfft(x)
+    return _Spectrum.apply(x) if _tracked(x) and _eager() else _rfft(x)
 
 
 def _signal(spectrum: Tensor, d: int) -> Tensor:
-    return _Signal.apply(spectrum, d) if _tracked(spectrum) and _eager() else irfft(spectrum, n=d)
+    return _Signal.apply(spectrum, d) if _tracked(spectrum) and _eager() else _irfft(spectrum, d)
 
 
 def _phases(spectrum: Tensor) -> Tensor:

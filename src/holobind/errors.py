@@ -27,5 +27,7 @@ class UnknownNameError(HolobindError, LookupError):
 
 class FileError(HolobindError, ValueError):
     """A file that is missing, damaged, or of another format."""
+
+
 class LabelError(HolobindError, IndexError):
     """A label that is not in the label space."""

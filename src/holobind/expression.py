@@ -124,7 +124,7 @@ class _Parser:
         token = token or self._next
         found = f"'{token.text[:20]}'" if token.text else "the end"
         around = self.text[max(0, token.position - 20) : token.position + 20].replace("\n", " ")
-        return ExpressionError(f"position {token.position + 1}: {expected}, found {found} near \"{around.strip()}\"")
+        return ExpressionError(f'position {token.position + 1}: {expected}, found {found} near "{around.strip()}"')
 
 
 def _plain(token: _Token) -> str:

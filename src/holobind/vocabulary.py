@@ -12,17 +12,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from math import exp
-from typing import overload
+from pathlib import Path
+from typing import Any, overload
 
 import torch
 from torch import Tensor
 
-from holobind import algebra, expression
+from holobind import algebra, container, expression
 from holobind.codebook import OrbitCodebook
-from holobind.errors import OptionError, ShapeError, UnknownNameError
+from holobind.errors import FileError, OptionError, ShapeError, UnknownNameError
 from holobind.noise import capacity
-from holobind.vsa import VSA, UnitaryHRR
+from holobind.vsa import HRR, MAPC, VSA, VTB, UnitaryHRR
 
+VERSION = 1
+MOST_DIM = 1 << 20  # of a file; larger ones would be a way to ask for memory
+SYSTEMS: dict[str, VSA] = {
+    "unitary-hrr": UnitaryHRR(),
+    "hrr-exact": HRR("exact"),
+    "hrr-approximate": HRR("approximate"),
+    "vtb": VTB(),
+    "map-c-exact": MAPC("exact"),
+    "map-c-approximate": MAPC("approximate"),
+}
 PRESENT = 0.5  # the paper's rule: a response above it means that the statement holds what was asked for
 
 
@@ -182,6 +193,45 @@ class Vocabulary:
         """Whether the response to `part` is above one half."""
         return bool(self.response(statement, part) > PRESENT)
 
+    # Files.
+
+    def save(self, path: str | Path) -> None:
+        """Write names and vectors to a .safetensors file, whole or not at all."""
+        container.write(path, "vocabulary", VERSION, self._header(), {"vectors": self.vectors})
+
+    @staticmethod
+    def load(path: str | Path) -> "Vocabulary":
+        """Read what `save` wrote; anything else is refused with a FileError."""
+        header, tensors = container.read(path, "vocabulary", VERSION)
+        names, dim, seed, system = header.get("names"), header.get("dim"), header.get("seed"), header.get("vsa")
+        if (
+            not (isinstance(dim, int) and 1 <= dim <= MOST_DIM and isinstance(seed, int))
+            or not (isinstance(names, list) and all(isinstance(name, str) for name in names))
+            or len(set(names)) != len(names)
+            or not (isinstance(system, str) and system in SYSTEMS)
+        ):
+            raise FileError(f"{path} has a vocabulary header that makes no sense; get it again")
+        try:
+            if header.get("large") is True:
+                return LargeVocabulary(names, dim, seed)
+            vectors = tensors.get("vectors")
+            if vectors is None or vectors.shape != (len(names), dim) or not vectors.is_floating_point():
+                raise FileError(f"{path} does not hold one vector of {dim} numbers for each of its {len(names)} names")
+            if not vectors.isfinite().all():
+                raise FileError(f"{path} holds vectors with numbers that are not finite")
+            vocabulary = Vocabulary(dim, seed, SYSTEMS[system])
+            for name, vector in zip(names, vectors, strict=True):
+                vocabulary.add(name, vector)
+        except (OptionError, ShapeError) as error:
+            raise FileError(f"{path} holds a vocabulary that makes no sense: {error}") from error
+        return vocabulary
+
+    def _header(self) -> dict[str, Any]:
+        systems = [name for name, system in SYSTEMS.items() if system == self.vsa]
+        if not systems:
+            raise OptionError(f"save: only vocabularies of {', '.join(SYSTEMS)} can be saved, not {self.vsa!r}")
+        return {"names": list(self), "dim": self.dim, "seed": self.seed, "vsa": systems[0]}
+
     # Inside.
 
     def _drawn(self, name: str) -> Tensor:
@@ -258,7 +308,9 @@ class LargeVocabulary(Vocabulary):
         return self._codebook.vectors(torch.tensor([self._places[name]]))[0]
 
     def add(self, name: str, vector: Tensor) -> None:
-        raise OptionError(f"{name!r} cannot be added: the names of a LargeVocabulary are fixed and have no stored vectors")
+        raise OptionError(
+            f"{name!r} cannot be added: the names of a LargeVocabulary are fixed and have no stored vectors"
+        )
 
     def __len__(self) -> int:
         return len(self._names)
@@ -273,6 +325,10 @@ class LargeVocabulary(Vocabulary):
     def vectors(self) -> Tensor:
         """All vectors: (n, d). They are made for you here and take n x d numbers."""
         return self._codebook.vectors(torch.arange(len(self)))
+
+    def save(self, path: str | Path) -> None:
+        """Write the names to a .safetensors file; the vectors follow from them."""
+        container.write(path, "vocabulary", VERSION, {**self._header(), "large": True}, {"vectors": torch.empty(0)})
 
     def _nearest(self, answers: Tensor, k: int) -> Iterator[tuple[list[str], list[float], list[float]]]:
         scores, places = self._codebook.top_k(answers, k)
