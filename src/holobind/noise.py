@@ -8,9 +8,15 @@ vector of length 1 is therefore Gaussian:
 """
 
 from collections.abc import Callable
+from functools import cache
 from math import sqrt
+from typing import TYPE_CHECKING
 
 from holobind.errors import OptionError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 MOST = 2**40
 
@@ -29,7 +35,7 @@ def capacity(d: int, n: int, distractors: int | None = None) -> float:
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
             raise OptionError(f"capacity: {name} must be a whole number of at least {least}, got {value!r}")
     others = n if distractors is None else distractors
-    points, weights = np.polynomial.hermite_e.hermegauss(80)
+    points, weights = _quadrature()
     truth = 1 + sqrt((n - 1) / d) * points
     right = np.exp(others * log_ndtr(truth / sqrt(n / d)))
     return float(np.clip(1 - (weights * right).sum() / weights.sum(), 0, 1))
@@ -45,6 +51,14 @@ def dimension_for(n: int, error: float = 0.03, distractors: int | None = None) -
     """The smallest d at which n pairs have at most this share of wrong answers."""
     _check_share(error)
     return _last(lambda d: capacity(d, n, distractors) > error) + 1
+
+
+@cache
+def _quadrature() -> "tuple[NDArray[np.float64], NDArray[np.float64]]":
+    """Points and weights that integrate over a standard normal variable, to far more digits than the law has."""
+    from numpy.polynomial.hermite_e import hermegauss
+
+    return hermegauss(80)
 
 
 def _check_share(error: float) -> None:

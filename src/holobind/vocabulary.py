@@ -286,14 +286,23 @@ class Vocabulary:
 
 
 class LargeVocabulary(Vocabulary):
-    """A fixed list of very many names whose vectors are never stored: rolls of a few unitary base vectors.
+    """A fixed list of very many names whose vectors are never stored, cleaned up in milliseconds for a million.
 
-    The vector of a name follows from its place in the list, and all names are compared with an answer by a few
-    inverse FFTs (`OrbitCodebook.top_k`), so that a million names are cleaned up in milliseconds.
+    The vector of a name follows from its place in the list: it is that label's vector in an `OrbitCodebook`, a roll of
+    one of a few base vectors, with its elements in a shuffled order that is the same for all names,
+
+        c_i[k] = orbit_i[shuffle[k]]         <v, c_i> = <v[unshuffle], orbit_i>
+
+    so that all names are compared with an answer by a few inverse FFTs. Without the shuffle, rolls would bind to
+    rolls: a_12 (x) a_34 would be a_7 (x) a_39 exactly, and a question about one pair would be answered by another.
+    The shuffled vectors have length 1 but are not unitary, hence the approximate inverse; noise grows by little.
+
+    Names beyond the list can be used as roles, "capital*Paris": they get vectors as in any vocabulary, and are never
+    answers.
     """
 
     def __init__(self, names: Iterable[str], dim: int, seed: int = 0) -> None:
-        super().__init__(dim, seed)
+        super().__init__(dim, seed, HRR("approximate"))
         self._names = [_checked_name(name) for name in names]
         self._places = {name: place for place, name in enumerate(self._names)}
         if len(self._places) != len(self._names):
@@ -301,22 +310,22 @@ class LargeVocabulary(Vocabulary):
         if not self._names:
             raise OptionError("LargeVocabulary: wants at least one name")
         self._codebook = OrbitCodebook(len(self._names), dim, seed)
+        self._shuffle = torch.randperm(dim, generator=torch.Generator().manual_seed(seed))
+        self._unshuffle = self._shuffle.argsort()
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._places:
-            return self._known(name)  # says what is wrong
-        return self._codebook.vectors(torch.tensor([self._places[name]]))[0]
+            return super().__getitem__(name)
+        return self._codebook.vectors(torch.tensor([self._places[name]]))[0, self._shuffle]
 
     def add(self, name: str, vector: Tensor) -> None:
-        raise OptionError(
-            f"{name!r} cannot be added: the names of a LargeVocabulary are fixed and have no stored vectors"
-        )
+        raise OptionError(f"{name!r} cannot be added: the vectors of a LargeVocabulary are not stored")
 
     def __len__(self) -> int:
         return len(self._names)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._places
+        return name in self._places or super().__contains__(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -324,14 +333,17 @@ class LargeVocabulary(Vocabulary):
     @property
     def vectors(self) -> Tensor:
         """All vectors: (n, d). They are made for you here and take n x d numbers."""
-        return self._codebook.vectors(torch.arange(len(self)))
+        return self._codebook.vectors(torch.arange(len(self)))[:, self._shuffle]
 
     def save(self, path: str | Path) -> None:
         """Write the names to a .safetensors file; the vectors follow from them."""
         container.write(path, "vocabulary", VERSION, {**self._header(), "large": True}, {"vectors": torch.empty(0)})
 
+    def _drawn(self, name: str) -> Tensor:
+        return algebra.unitary(super()._drawn(name))  # roles can be unitary, and unbind exactly
+
     def _nearest(self, answers: Tensor, k: int) -> Iterator[tuple[list[str], list[float], list[float]]]:
-        scores, places = self._codebook.top_k(answers, k)
+        scores, places = self._codebook.top_k(answers[:, self._unshuffle], k)
         for row in range(len(answers)):
             yield [self._names[i] for i in places[row].tolist()], scores[row].tolist(), [1.0] * k
 
