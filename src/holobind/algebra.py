@@ -319,7 +319,10 @@ def _conj_times(factor: Tensor, grad: Tensor, like: Tensor) -> Tensor:
 
 
 def _covers(a: Tensor, b: Tensor) -> bool:
-    return a.dtype == b.dtype and torch.broadcast_shapes(a.shape, b.shape) == a.shape
+    """Whether a * b has the shape and type of a."""
+    if a.dtype != b.dtype:
+        return False
+    return a.shape == b.shape or torch.broadcast_shapes(a.shape, b.shape) == a.shape
 
 
 def _inverse_modulus(spectrum: Tensor) -> Tensor:
@@ -342,31 +345,37 @@ def _direction(x: Tensor) -> Tensor:
     return x * torch.where(largest == 0, torch.inf, length).reciprocal()
 
 
-def _checked(operation: str, *vectors: Tensor) -> tuple[list[Tensor], torch.dtype]:
+def _checked(operation: str, *vectors: Tensor) -> tuple[tuple[Tensor, ...], torch.dtype]:
     """The vectors in a type that transforms can compute in, and the type of the result."""
-    d = None
+    if _usual(vectors):
+        return vectors, torch.float32
     for vector in vectors:
         if not isinstance(vector, Tensor):
             raise DTypeError(f"{operation}: wants torch tensors, got {type(vector).__name__}")
         if not vector.is_floating_point():
-            raise DTypeError(
-                f"{operation}: wants real floating-point vectors, got {vector.dtype}; convert with .float()"
-            )
+            raise DTypeError(f"{operation}: wants real floating-point vectors, got {vector.dtype}; use .float()")
         if vector.ndim == 0 or vector.shape[-1] == 0:
             raise ShapeError(
                 f"{operation}: wants vectors along the last axis, got shape {tuple(vector.shape)}, which has none"
             )
-        if d is not None and vector.shape[-1] != d:
+        if vector.shape[-1] != vectors[0].shape[-1]:
             raise ShapeError(
-                f"{operation}: the vectors differ in length, {d} and {vector.shape[-1]}; "
+                f"{operation}: the vectors differ in length, {vectors[0].shape[-1]} and {vector.shape[-1]}; "
                 f"all must have one last dimension (shapes {[tuple(v.shape) for v in vectors]})"
             )
-        d = vector.shape[-1]
     dtype = vectors[0].dtype
     for vector in vectors[1:]:
         dtype = torch.promote_types(dtype, vector.dtype)
     wide = torch.promote_types(dtype, torch.float32)  # half precision has no transform on the CPU
-    return [vector.to(wide) for vector in vectors], dtype
+    return tuple(vector.to(wide) for vector in vectors), dtype
+
+
+def _usual(vectors: tuple[Tensor, ...]) -> bool:
+    """Whether nothing needs checking or converting; at small sizes the full checks are half the time of a bind."""
+    if not all(isinstance(vector, Tensor) and vector.dtype == torch.float32 for vector in vectors):
+        return False
+    length = vectors[0].shape[-1:]
+    return bool(length) and length[0] > 0 and all(vector.shape[-1:] == length for vector in vectors)
 
 
 def _integer(operation: str, name: str, value: int) -> int:
