@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     )
     from holobind.codebook import Codebook, DenseCodebook, OrbitCodebook, RandomCodebook
     from holobind.errors import DTypeError, HolobindError, LabelError, OptionError, ShapeError
+    from holobind.head import HolographicHead, LinearHead
+    from holobind.losses import present_and_missing, query_loss, regression_loss, softmax_loss
 
 __version__ = "0.1.0"
 
@@ -46,6 +48,12 @@ _HOME = {
     "DTypeError": "errors",
     "HolobindError": "errors",
     "LabelError": "errors",
+    "HolographicHead": "head",
+    "LinearHead": "head",
+    "present_and_missing": "losses",
+    "query_loss": "losses",
+    "regression_loss": "losses",
+    "softmax_loss": "losses",
     "OptionError": "errors",
     "ShapeError": "errors",
 }
@@ -56,7 +64,9 @@ __all__ = [
     "DTypeError",
     "DenseCodebook",
     "HolobindError",
+    "HolographicHead",
     "LabelError",
+    "LinearHead",
     "OptionError",
     "OrbitCodebook",
     "RandomCodebook",
@@ -68,8 +78,12 @@ __all__ = [
     "involution",
     "permute",
     "power",
+    "present_and_missing",
+    "query_loss",
     "random",
+    "regression_loss",
     "similarity",
+    "softmax_loss",
     "unbind",
     "unitary",
     "vsa",

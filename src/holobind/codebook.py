@@ -143,30 +143,37 @@ class OrbitCodebook(Codebook):
         at least k scores >= t. Any other base has scores <= t, and those that equal t stand behind k labels that
         score as much or more and, where as much, are in lower bases, that is, have lower numbers.
         """
-        asked, d = self._ask(v), self.dim
-        height, width = self._tile(len(v), memory // 2)
+        asked, readers, d = self._ask(v), self._conjugates(), self.dim
+        height, width = self._tile(len(v), memory)
         chosen = min(k, self.n_bases)
-        height = max(1, min(height, memory // (32 * chosen * d)))
+        height = max(1, min(height, memory // (24 * chosen * d)))  # the second look, at the chosen bases
+        tail = self.n_labels - (self.n_bases - 1) * d
         best = v.new_empty(len(v), k)
         ids = torch.empty(len(v), k, dtype=torch.long, device=v.device)
-        tail = self.n_labels - (self.n_bases - 1) * d
-        conjugates = self._conjugates()
+        # Two tensors of a tile that come and go in turn make malloc give pages back to the system and fetch them
+        # again, which doubled the time. One is therefore kept, and the other gone before its successor is made.
+        room = asked.new_empty(height, width, asked.shape[1])
         for top in range(0, len(v), height):
             part = asked[top : top + height, None]
             maxima = v.new_empty(len(part), self.n_bases)
-            scored = v.new_empty(0)
             for first in range(0, self.n_bases, width):
-                scored = irfft(part * conjugates[first : first + width], n=d)
+                some = readers[first : first + width]
+                product = torch.mul(part, some, out=room[: len(part), : len(some)])
+                scored = irfft(product, n=d)
                 if first + width >= self.n_bases:
                     scored[:, -1, tail:] = -torch.inf
                 torch.amax(scored, -1, out=maxima[:, first : first + width])
+                if width < self.n_bases:
+                    del scored
             bases = first_largest(maxima, chosen)[1].sort(1).values
             if width >= self.n_bases:
-                scored = scored.gather(1, bases[..., None].expand(-1, -1, d))
+                rows = torch.arange(len(part), device=v.device)[:, None] * self.n_bases
+                scored = scored.flatten(0, 1).index_select(0, (bases + rows).flatten()).view(len(part), chosen * d)
             else:
-                scored = irfft(part * conjugates[bases], n=d)
-                scored[:, -1, tail:].masked_fill_((bases[:, -1:] == self.n_bases - 1), -torch.inf)
-            found, where = first_largest(scored.flatten(1), k)
+                scored = irfft(part * readers[bases], n=d)
+                scored[:, -1, tail:].masked_fill_(bases[:, -1:] == self.n_bases - 1, -torch.inf)
+            found, where = first_largest(scored.view(len(part), chosen * d), k)
+            del scored
             best[top : top + height] = found
             ids[top : top + height] = bases.gather(1, where // d) * d + where % d
         return best, ids
