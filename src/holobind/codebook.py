@@ -57,8 +57,8 @@ class RandomCodebook(Codebook):
 
     def _encode(self, labels: Tensor, offsets: Tensor) -> Tensor:
         most = max(1, TILE // self.dim)
-        parts = [sum_sets(self._phases(part).flatten(1), at) for part, at in portions(labels, offsets, most)]
-        return self._answer(torch.cat(parts))
+        sums = [sum_sets(self._phases(part).flatten(1), at) for part, at in portions(labels, offsets, most)]
+        return self._answer(torch.cat(sums))
 
     def _vectors(self, ids: Tensor) -> Tensor:
         drawn = signals(torch.view_as_complex(self._phases(ids)), self.dim)
@@ -182,18 +182,27 @@ class OrbitCodebook(Codebook):
         if self.bases is not None:
             return sum_sets(self._vectors(labels), offsets)
         most = max(1, TILE // self.dim)
-        return torch.cat([sum_sets(self._vectors(part), at) for part, at in portions(labels, offsets, most)])
+        sums = [sum_sets(self._vectors(part), at) for part, at in portions(labels, offsets, most)]
+        return torch.cat(sums) if len(sums) > 1 else sums[0]
 
     def _vectors(self, ids: Tensor) -> Tensor:
-        # Twice around the ring, every roll is a slice of its base.
-        starts = (ids // self.dim * 2 + 1) * self.dim - ids % self.dim
+        starts = ids // self.dim * (3 * self.dim) + self.dim - ids
         if self.bases is not None:
             ring = irfft(self._conjugates().conj(), n=self.dim).repeat(1, 2).flatten()
             return ring[starts[:, None] + torch.arange(self.dim, device=starts.device)]
+        rings = self.rings()
+        return rings.as_strided((rings.numel() - self.dim + 1, self.dim), (1, 1)).index_select(0, starts)
+
+    def rings(self) -> Tensor:
+        """Each base twice in a row, so that every roll of it is a slice: label i starts at 3 d (i // d) + d - i.
+
+        Made when first used, and kept: training wants it, searching does not.
+
+        Shapes: -> (bases * 2 d)
+        """
         if self._rings is None:
             self._rings = signals(self._readers.conj(), self.dim).repeat(1, 2).flatten()
-        every_slice = self._rings.as_strided((self._rings.numel() - self.dim + 1, self.dim), (1, 1))
-        return every_slice.index_select(0, starts)
+        return self._rings
 
     def bound(self, p: Tensor) -> Codebook:
         if self.bases is not None:

@@ -10,6 +10,7 @@
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import sqrt
 from typing import Literal, get_args
 
@@ -105,9 +106,7 @@ class HolographicHead(nn.Module):
         if self.log_temperature is not None:
             return losses.softmax_loss(s, labels, offsets, self.codebook, self.log_temperature.exp())
         if self.kind == "query" and self._asked is not None and self._absent is not None:
-            labels, offsets = checked_sets(labels, offsets, self.codebook.n_labels, s.device, len(s))
-            asked, absent = self._asked._encode(labels, offsets), self._absent._encode(labels, offsets)
-            return losses.folded_query_loss(s, asked, absent, labels.numel())
+            return self._folded(s, labels, offsets, self._asked, self._absent)
         p, m = self._keys()
         if self.kind == "regression":
             return losses.regression_loss(s, labels, offsets, self.codebook, p, m, everything=self._all_labels())
@@ -131,6 +130,20 @@ class HolographicHead(nn.Module):
         """
         book, v = self._question(h)
         return book.above(v, threshold)
+
+    def _folded(self, s: Tensor, labels: Tensor, offsets: Tensor, asked: Codebook, absent: Codebook) -> Tensor:
+        fits = s.dtype in (torch.float32, torch.bfloat16, torch.float16) and s.device.type == "cpu" and s.ndim == 2
+        if fits and isinstance(asked, OrbitCodebook) and isinstance(absent, OrbitCodebook):
+            from holobind.fused import FusedQuery  # compiles when first used
+
+            if labels.dtype == offsets.dtype == torch.int64 and offsets.shape == s.shape[:1]:
+                with suppress(FloatingPointError):
+                    return FusedQuery.apply(s.float(), labels, offsets, asked.rings(), absent.rings(), asked.n_labels)
+        labels, offsets = checked_sets(labels, offsets, self.codebook.n_labels, s.device, len(s))
+        if not len(s):
+            return s.sum()
+        sums = asked._encode(labels, offsets), absent._encode(labels, offsets)
+        return losses.folded_query_loss(s, *sums, labels.numel())
 
     def _question(self, h: Tensor) -> tuple[Codebook, Tensor]:
         """A codebook, and what to ask it."""
@@ -192,7 +205,8 @@ class LinearHead(nn.Module):
             return torch.where(counts > 0, x.logsumexp(1) - found, 0).sum() / max(1, len(x))
         wanted = torch.zeros_like(x)
         wanted[row, labels] = 1
-        return binary_cross_entropy_with_logits(x, wanted)
+        full = None if counts.all() else (counts > 0)[:, None].to(x.dtype)
+        return binary_cross_entropy_with_logits(x, wanted, full)
 
     def scores(self, h: Tensor) -> Tensor:
         """The logits.  Shapes: (rows, in) -> (rows, L)"""

@@ -49,7 +49,9 @@ def query_loss(
 
     Shapes: (rows, d), (total), (rows) -> ()
     """
-    labels, offsets = _checked(s, labels, offsets, codebook)
+    s, labels, offsets = _checked(s, labels, offsets, codebook)
+    if not len(s):
+        return s.sum()
     if variant not in get_args(Variant):
         raise OptionError(f"query_loss: variant must be one of {get_args(Variant)}, got {variant!r}")
     if variant == "abs" or not codebook.unitary:
@@ -62,7 +64,7 @@ def folded_query_loss(s: Tensor, presents: Tensor, absents: Tensor, n_present: i
     """`query_loss`, given p (x) e and m (x) e for each row and the number of labels in all rows together."""
     length = torch.linalg.vector_norm(absents, dim=1, keepdim=True)  # |m (x) e| = |e|
     wanted = torch.addcdiv(presents, absents, length.clamp(min=torch.finfo(length.dtype).tiny), value=-1)
-    return _Disagreement.apply(s.to(torch.promote_types(s.dtype, torch.float32)), wanted, n_present)
+    return _Disagreement.apply(_wide(s), wanted, n_present)
 
 
 def softmax_loss(
@@ -78,12 +80,14 @@ def softmax_loss(
 
     Shapes: (rows, d), (total), (rows) -> ()
     """
-    labels, offsets = _checked(s, labels, offsets, codebook)
-    x = s.to(torch.promote_types(s.dtype, torch.float32)) * temperature
+    s, labels, offsets = _checked(s, labels, offsets, codebook)
+    if not len(s):
+        return s.sum()
+    x = s * temperature
     counts = lengths(labels, offsets)
     wanted = codebook._encode(labels, offsets) / counts.clamp(min=1)[:, None]
     each = torch.where(counts > 0, codebook.log_sum_exp(x) - (x * wanted).sum(1), 0)
-    return each.sum() / max(1, len(s))
+    return each.sum() / len(s)
 
 
 def regression_loss(
@@ -104,13 +108,15 @@ def regression_loss(
 
     Shapes: (rows, d), (total), (rows) -> ()
     """
-    labels, offsets = _checked(s, labels, offsets, codebook)
+    s, labels, offsets = _checked(s, labels, offsets, codebook)
+    if not len(s):
+        return s.sum()
     if everything is None:
         everything = codebook.mix(torch.ones(codebook.n_labels, device=codebook.device))
     total = codebook._encode(labels, offsets)
     wanted = algebra.bind(total, present) + algebra.bind(everything - total, missing)
-    wrong = (s.float() - wanted).pow(2).sum(1)
-    return torch.where(lengths(labels, offsets) > 0, wrong, 0).sum() / max(1, len(s))
+    wrong = (s - wanted).pow(2).sum(1)
+    return torch.where(lengths(labels, offsets) > 0, wrong, 0).sum() / len(s)
 
 
 def present_and_missing(dim: int, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -149,10 +155,15 @@ def present_and_missing(dim: int, seed: int = 0) -> tuple[Tensor, Tensor]:
 _NOT_A_LABEL = 1 << 62  # p and m are drawn as labels are, from numbers no label has
 
 
-def _checked(s: Tensor, labels: Tensor, offsets: Tensor, codebook: Codebook) -> tuple[Tensor, Tensor]:
+def _checked(s: Tensor, labels: Tensor, offsets: Tensor, codebook: Codebook) -> tuple[Tensor, Tensor, Tensor]:
+    """The outputs in float32 or wider, and the sets."""
     if s.ndim != 2 or s.shape[1] != codebook.dim:
         raise ShapeError(f"loss: wants outputs of shape (rows, {codebook.dim}), got {tuple(s.shape)}")
-    return checked_sets(labels, offsets, codebook.n_labels, codebook.device, len(s))
+    return _wide(s), *checked_sets(labels, offsets, codebook.n_labels, codebook.device, len(s))
+
+
+def _wide(s: Tensor) -> Tensor:
+    return s.to(torch.promote_types(s.dtype, torch.float32))
 
 
 def _query_by_definition(
@@ -160,13 +171,14 @@ def _query_by_definition(
 ) -> Tensor:
     row = torch.arange(len(s), device=s.device).repeat_interleave(lengths(labels, offsets))
     vectors = codebook._vectors(labels)
-    asked, absent = algebra.unbind(s.float(), present), algebra.unbind(s.float(), missing)
+    s = torch.where(torch.linalg.vector_norm(s, dim=1, keepdim=True) < torch.finfo(s.dtype).tiny ** 0.5, 0, s)
+    asked, absent = algebra.unbind(s, present), algebra.unbind(s, missing)
     found = algebra.similarity(asked[row], vectors)
     if variant == "abs":
         wrong = 1 - found.abs() + algebra.similarity(absent[row], vectors).abs()
-        return wrong.sum() / max(1, len(s))
+        return wrong.sum() / len(s)
     total = codebook._encode(labels, offsets)
-    return ((1 - found).sum() + algebra.similarity(absent, total).sum()) / max(1, len(s))
+    return ((1 - found).sum() + algebra.similarity(absent, total).sum()) / len(s)
 
 
 class _Disagreement(Function):
@@ -180,21 +192,21 @@ class _Disagreement(Function):
 
     @staticmethod
     def forward(ctx: Any, s: Tensor, wanted: Tensor, n: int) -> Tensor:
-        largest = torch.linalg.vector_norm(s, ord=torch.inf, dim=1, keepdim=True)
-        void = largest < torch.finfo(s.dtype).tiny ** 0.5
-        largest.masked_fill_(void, torch.inf)
+        tiny = torch.finfo(s.dtype).tiny
+        largest = torch.linalg.vector_norm(s, ord=torch.inf, dim=1, keepdim=True).clamp_(min=tiny)
         unit = s / largest
-        length = torch.linalg.vector_norm(unit, dim=1, keepdim=True)
-        length += void  # not 0 / 0
-        unit /= length
+        scaled = torch.linalg.vector_norm(unit, dim=1, keepdim=True)
+        length = scaled * largest
+        short = length < tiny**0.5
+        unit /= scaled.masked_fill_(short, torch.inf)
         cosine = (unit * wanted).sum(1, keepdim=True)
-        ctx.save_for_backward(unit, wanted, cosine, length.mul_(largest))
-        return (n - cosine.sum()) / max(1, len(s))
+        ctx.save_for_backward(unit, wanted, cosine, length.masked_fill_(short, torch.inf))
+        return (n - cosine.sum()) / len(s)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
         unit, wanted, cosine, length = ctx.saved_tensors
-        share = grad / -max(1, len(unit))
+        share = grad / -len(unit)
         for_s = torch.addcmul(wanted, unit, cosine, value=-1).mul_(share / length) if ctx.needs_input_grad[0] else None
         return for_s, unit * share if ctx.needs_input_grad[1] else None, None
