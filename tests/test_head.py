@@ -29,10 +29,10 @@ def normal(*shape, seed=0, dtype=torch.float32):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 
-def make(options, n=N):
+def make(options, inputs=H):
     if "codebook" in options:
-        return hb.HolographicHead(H, n, D, **options)
-    return hb.LinearHead(H, n, **options)
+        return hb.HolographicHead(inputs, N, D, **options)
+    return hb.LinearHead(inputs, N, **options)
 
 
 def sets(*rows):
@@ -85,11 +85,11 @@ def test_a_row_without_labels_adds_nothing(options):
 @every_head
 def test_it_learns(options):
     """Ten points, ten sets: after some steps the top label is a right one, except where the paper says it fails."""
-    head, h = make(options), normal(10, H)
+    head, h = make(options, 20), normal(10, 20)
     truth = [[i, i + 10] for i in range(10)]
     optimiser = torch.optim.Adam(head.parameters(), 0.05)
     first = head.loss(h, *sets(*truth)).item()
-    for _ in range(150):
+    for _ in range(80):
         optimiser.zero_grad()
         loss = head.loss(h, *sets(*truth))
         loss.backward()

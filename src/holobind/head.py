@@ -197,12 +197,14 @@ class LinearHead(nn.Module):
         """How wrong the logits are about the labels.  Shapes: (rows, in), (total), (rows) -> ()"""
         x = self(h)
         labels, offsets = checked_sets(labels, offsets, self.n_labels, x.device, len(x))
+        if not len(x):
+            return x.sum()
         counts = lengths(labels, offsets)
         row = torch.arange(len(x), device=x.device).repeat_interleave(counts)
         if self.kind == "softmax":
             x = x.to(torch.promote_types(x.dtype, torch.float32))
             found = x.new_zeros(len(x)).index_add(0, row, x[row, labels]) / counts.clamp(min=1)
-            return torch.where(counts > 0, x.logsumexp(1) - found, 0).sum() / max(1, len(x))
+            return torch.where(counts > 0, x.logsumexp(1) - found, 0).sum() / len(x)
         wanted = torch.zeros_like(x)
         wanted[row, labels] = 1
         full = None if counts.all() else (counts > 0)[:, None].to(x.dtype)
