@@ -122,7 +122,8 @@ class OrbitCodebook(Codebook):
         bases = self._conjugates()[first // self.dim : -(-last // self.dim)].conj()
         room = len(bases) * self.dim - weights.shape[1]
         padded = nn.functional.pad(weights, (0, room)) if room else weights
-        return (rfft(padded.unflatten(1, (-1, self.dim))) * bases).sum(1)
+        spectra = rfft(padded.unflatten(1, (-1, self.dim)))
+        return (spectra.mul_(bases) if self.bases is None else spectra * bases).sum(1)
 
     def _blocks(self, rows: int, memory: int) -> Iterator[tuple[slice, int, int]]:
         height, width = self._tile(rows, memory)

@@ -34,13 +34,13 @@ class FusedQuery(Function):
         if isnan(total):
             raise FloatingPointError
         ctx.save_for_backward(slope)
-        return tensor(total / max(1, len(s)), dtype=s.dtype)
+        return tensor(total, dtype=s.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None, None]:
         (slope,) = ctx.saved_tensors
-        return slope * (grad / max(1, len(slope))), None, None, None, None, None
+        return slope * grad, None, None, None, None, None
 
 
 def _query_rows(
@@ -52,7 +52,7 @@ def _query_rows(
     n_labels: int,
     slope: NDArray[np.float32],
 ) -> float:
-    """The sum over rows; its gradient is written to `slope`."""
+    """The mean over rows; its gradient is written to `slope`."""
     rows, d = s.shape
     present, missing = np.empty(d, np.float32), np.empty(d, np.float32)
     one = np.float32
@@ -100,11 +100,11 @@ def _query_rows(
         over_length = one(0) if short else one(1) / np.sqrt(square)
         cosine = (right - wrong * over_size) * over_length
         total -= cosine
-        a = over_length * scale
+        a = over_length * scale / one(rows)
         b, c = a * over_size, cosine * over_length
         for j in range(d):
             out[j] = (c * (x[j] * scale) - present[j]) * a + b * missing[j]
-    return total
+    return total / rows
 
 
 _query: Any = njit(fastmath=_REORDER, nogil=True, cache=True)(_query_rows)
