@@ -225,6 +225,16 @@ def test_scores_of_the_query_loss_are_the_papers_dot_product():
     assert_close(head.scores(h), hb.unbind(head(h), p) @ vectors.T, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("options", [*HOLOGRAPHIC[:8], *LEARNED[:3]], ids=str)
+def test_a_grown_head_scores_the_old_labels_as_before(options):
+    head, h = make(options), normal(3, H)
+    grown = head.grown_to(N + 20)
+    assert grown.n_labels == N + 20
+    assert_close(grown.scores(h)[:, :N], head.scores(h), atol=1e-5, rtol=1e-5)
+    grown.loss(h, *sets([N + 19], [3], [N])).backward()
+    assert head.weight.grad is None
+
+
 def test_the_temperature_is_learned():
     head = hb.HolographicHead(H, N, D)
     assert head.temperature == 1

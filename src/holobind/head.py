@@ -11,6 +11,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from copy import deepcopy
 from math import sqrt
 from typing import Literal, get_args
 
@@ -90,6 +91,19 @@ class HolographicHead(nn.Module):
                 self.register_buffer(name, key, persistent=False)
         if self.codebook.unitary and not self.learn:
             self._asked, self._absent = (self.codebook.bound(key) for key in keys)
+
+    @property
+    def n_labels(self) -> int:
+        return self.codebook.n_labels
+
+    def grown_to(self, n_labels: int) -> "HolographicHead":
+        """A copy that knows more labels: the weights fit any number, and the labels it knew keep their vectors."""
+        grown = deepcopy(self)
+        grown.codebook = self.codebook.grown_to(n_labels)
+        if self._asked is not None and self._absent is not None:
+            grown._asked, grown._absent = self._asked.grown_to(n_labels), self._absent.grown_to(n_labels)
+        grown._everything = None
+        return grown
 
     @property
     def temperature(self) -> Tensor | None:
