@@ -1,7 +1,9 @@
 """What a user meets first: the import, the names, the command line."""
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -41,3 +43,8 @@ def test_a_users_mistake_prints_one_line_and_exits_2(tmp_path):
     assert found.stderr.count("\n") == 1
     assert "--out" in found.stderr
     assert "name another place" in found.stderr
+
+
+def test_type_checkers_see_the_same_names_as_the_interpreter():
+    imports = re.findall(r"^    from [\w.]+ import (\w+) as \1$", Path(hb.__file__).read_text(), flags=re.MULTILINE)
+    assert sorted(imports) == sorted(hb.__all__)
