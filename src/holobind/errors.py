@@ -15,3 +15,11 @@ class DTypeError(HolobindError, TypeError):
 
 class OptionError(HolobindError, ValueError):
     """An option with a value outside what is allowed."""
+
+
+class DataError(HolobindError, ValueError):
+    """A file or matrix that is not what it should be; the text names the file and the line."""
+
+
+class LabelError(DataError):
+    """A label outside the space of labels."""
