@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holobind import vsa
+    from holobind import data, metrics, vsa
     from holobind.algebra import (
         bind,
         bundle,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         unbind,
         unitary,
     )
-    from holobind.errors import DTypeError, HolobindError, OptionError, ShapeError
+    from holobind.errors import DataError, DTypeError, HolobindError, LabelError, OptionError, ShapeError
 
 __version__ = "0.1.0"
 
@@ -39,22 +39,28 @@ _HOME = {
     "unbind": "algebra",
     "unitary": "algebra",
     "DTypeError": "errors",
+    "DataError": "errors",
     "HolobindError": "errors",
+    "LabelError": "errors",
     "OptionError": "errors",
     "ShapeError": "errors",
 }
-_MODULES = ("vsa",)
+_MODULES = ("data", "metrics", "vsa")
 
 __all__ = [
     "DTypeError",
+    "DataError",
     "HolobindError",
+    "LabelError",
     "OptionError",
     "ShapeError",
     "bind",
     "bundle",
+    "data",
     "identity",
     "inverse",
     "involution",
+    "metrics",
     "permute",
     "power",
     "random",

@@ -1,6 +1,6 @@
 """What a dataset is: sparse features and sparse labels for training and for testing, and their names."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -90,11 +90,3 @@ def matrix(data: Any, ids: Any, indptr: Any, shape: tuple[int, int]) -> Matrix:
 
 def widen(m: Matrix, columns: int) -> Matrix:
     return matrix(m.data, m.indices, m.indptr, (m.shape[0], columns))
-
-
-def same_space(train: Part, test: Part) -> tuple[Part, Part]:
-    """Both parts with as many features and labels as the larger of the two."""
-    features = max(train.X.shape[1], test.X.shape[1])
-    labels = max(train.Y.shape[1], test.Y.shape[1])
-    first, second = (replace(p, X=widen(p.X, features), Y=widen(p.Y, labels)) for p in (train, test))
-    return first, second

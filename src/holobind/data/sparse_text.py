@@ -116,7 +116,7 @@ class _Block:
         self.filled = len(rest)
         with memoryview(self.text) as view:
             while self.filled < len(view) - 1:  # one byte is kept for a line feed that is missing at the end
-                got = stream.readinto(view[self.filled :-1])  # type: ignore[attr-defined]
+                got = stream.readinto(view[self.filled : -1])  # type: ignore[attr-defined]
                 if not got:
                     if self.filled and self.text[self.filled - 1] != ord("\n"):
                         self.text[self.filled] = ord("\n")
