@@ -212,9 +212,9 @@ def evaluate(
 
 def _csr(Y: Sparse) -> Any:
     """Ones where a label is true, ids ascending."""
-    if not sparse.issparse(Y) or Y.ndim != 2:
+    if not isinstance(Y, sparse.sparray | sparse.spmatrix) or len(Y.shape) != 2:
         raise DTypeError(f"labels must be a scipy sparse matrix of 2 dimensions, got {type(Y).__name__}")
-    rows = Y if Y.format == "csr" else Y.tocsr()
+    rows: Any = Y.tocsr()
     if not rows.has_canonical_format:
         rows = rows.copy()
         rows.sum_duplicates()

@@ -72,8 +72,8 @@ def read(at: Path, key: dict[str, Any]) -> tuple[dict[str, Any], Arrays] | None:
             arrays = {}
             for name, kind, n in about["arrays"]:
                 arrays[name] = np.empty(n, kind)
-                view = memoryview(arrays[name].view(np.uint8))
-                while len(view):
+                view = arrays[name].view(np.uint8).data
+                while view.nbytes:
                     if not (got := file.readinto(view)):
                         return None
                     view = view[got:]
@@ -91,7 +91,7 @@ def write(at: Path, key: dict[str, Any], facts: dict[str, Any], arrays: Arrays) 
         with replacing(at) as file:
             file.write(MAGIC + _digest(text, arrays) + len(text).to_bytes(8, "little") + text)
             for array in arrays.values():
-                file.write(memoryview(array.view(np.uint8)))
+                file.write(array.view(np.uint8).data)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from holobind.errors import DataError
 
 # Its numbers are float32 (features) or int32 (labels); scipy's own type parameters are not settled yet.
-Matrix: TypeAlias = "csr_array[Any, tuple[int, int]]"
+Matrix: TypeAlias = csr_array[Any, tuple[int, int]]
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,6 +12,7 @@ A directory is a dataset. Its parts are told by `train` or `trn`, `test` or `tst
 `labels.txt` and `features.txt` name the labels and features by line. All but npz may be packed (.gz, .xz, .bz2).
 """
 
+import itertools
 import json
 import re
 import shutil
@@ -88,34 +89,34 @@ def load(
     return _assembled(where, found, None, None)
 
 
-def write(dataset: Dataset, path: str | Path, format: str | None = None, *, packing: str = "") -> None:
+def write(dataset: Dataset, path: str | Path, to: str | None = None, *, packing: str = "") -> None:
     """Write a dataset into a new directory, or its only part into a file whose ending says the format.
 
-    format    xml (the default), svmlight, npz, text, tsv or jsonl
+    to        xml (the default), svmlight, npz, text, tsv or jsonl
     packing   "", "gz", "xz" or "bz2"
 
     Everything is written, or nothing. What is read back is identical; for the formats of texts, X is their tf-idf.
     """
     target = Path(path)
-    if format is not None and format not in FORMATS:
-        raise OptionError(f"format {format!r} is unknown; choose one of {', '.join(FORMATS)}")
+    if to is not None and to not in FORMATS:
+        raise OptionError(f"format {to!r} is unknown; choose one of {', '.join(FORMATS)}")
     if packing and f".{packing}" not in PACKED:
         raise OptionError(f"packing {packing!r} is unknown; choose one of gz, xz, bz2")
     if single := _single_format(target):
         if dataset.test is not None:
             raise OptionError(f"{target} is one file, and this dataset has a test part; give the name of a directory")
-        if format not in (None, single):
-            raise OptionError(f"{target} ends like {single}, not like {format}; give the name of a directory")
+        if to not in (None, single):
+            raise OptionError(f"{target} ends like {single}, not like {to}; give the name of a directory")
         target.parent.mkdir(parents=True, exist_ok=True)
         _write_part(dataset, dataset.train, target, single)
         return
-    format = format or "xml"
+    to = to or "xml"
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise OptionError(f"{target} already exists; choose another place, or remove it first")
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
-        _write_directory(dataset, temporary, format, f".{packing}" if packing else "")
+        _write_directory(dataset, temporary, to, f".{packing}" if packing else "")
         temporary.chmod(0o755)
         if target.exists():
             target.rmdir()
@@ -128,7 +129,7 @@ def write(dataset: Dataset, path: str | Path, format: str | None = None, *, pack
 def convert(
     source: str | Path,
     target: str | Path,
-    format: str | None = None,
+    to: str | None = None,
     *,
     packing: str = "",
     one_based: bool = False,
@@ -136,7 +137,7 @@ def convert(
 ) -> Dataset:
     """Read `source` in whatever format it is and write it to `target` in another; gives the dataset."""
     dataset = load(source, one_based=one_based, progress=progress)
-    write(dataset, target, format, packing=packing)
+    write(dataset, target, to, packing=packing)
     return dataset
 
 
@@ -266,10 +267,9 @@ def _assembled(
         labels = max(labels, len(label_names or ()))
     parts = {}
     for side, (X, Y) in read.items():
-        if not found[side].declared:
-            X, Y = widen(X, features), widen(Y, labels)
+        known = found[side].declared
         try:
-            parts[side] = Part(X, Y, found[side].texts)
+            parts[side] = Part(X if known else widen(X, features), Y if known else widen(Y, labels), found[side].texts)
         except DataError as error:
             raise DataError(f"{where}: {side}: {error}") from error
     try:
@@ -333,10 +333,8 @@ def _read_jsonl(path: Path) -> _Found:
 def _read_npz(path: Path, labels: bool = False) -> Matrix:
     what = "labels" if labels else "features"
     try:
-        read = sparse.load_npz(path)
-        if sparse.issparse(read):
-            read = sparse.csr_array(read)
-            read.check_format(full_check=True)
+        read: Any = sparse.csr_array(sparse.load_npz(path))
+        read.check_format(full_check=True)
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file; the features and the labels are a pair of files") from error
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError, TypeError, IndexError) as error:
@@ -415,14 +413,14 @@ def _single_format(target: Path) -> str | None:
     return {".jsonl": "jsonl", ".tsv": "tsv", ".txt": "xml", ".svm": "svmlight", ".svmlight": "svmlight"}.get(ending)
 
 
-def _write_directory(dataset: Dataset, place: Path, format: str, packed: str) -> None:
-    ending = {"xml": "txt", "svmlight": "svm", "npz": "npz", "text": "txt", "tsv": "tsv", "jsonl": "jsonl"}[format]
+def _write_directory(dataset: Dataset, place: Path, to: str, packed: str) -> None:
+    ending = {"xml": "txt", "svmlight": "svm", "npz": "npz", "text": "txt", "tsv": "tsv", "jsonl": "jsonl"}[to]
     for side, part in dataset.parts.items():
         short = {"train": "trn", "test": "tst"}[side]
-        if format == "npz":
+        if to == "npz":
             sparse.save_npz(place / f"X.{short}.npz", part.X)
             sparse.save_npz(place / f"Y.{short}.npz", part.Y)
-        elif format == "text":
+        elif to == "text":
             names = _label_names(dataset)
             _write_lines(place / f"{side}_texts.txt{packed}", _one_line(part, "\n\r"))
             # A tab says that tabs are between the names, so that names may hold spaces.
@@ -430,22 +428,22 @@ def _write_directory(dataset: Dataset, place: Path, format: str, packed: str) ->
             rows = (("\t" if end else " ").join(row) + end for row in _named(part, names))
             _write_lines(place / f"{side}_labels.txt{packed}", rows)
         else:
-            _write_part(dataset, part, place / f"{side}.{ending}{packed}", format)
-        if format in ("xml", "svmlight", "npz") and part.texts is not None:
+            _write_part(dataset, part, place / f"{side}.{ending}{packed}", to)
+        if to in ("xml", "svmlight", "npz") and part.texts is not None:
             _write_lines(place / f"{side}_texts.txt{packed}", _one_line(part, "\n\r"))
-    if dataset.label_names is not None or format in ("text", "tsv", "jsonl"):
+    if dataset.label_names is not None or to in ("text", "tsv", "jsonl"):
         _write_lines(place / f"labels.txt{packed}", _label_names(dataset))
-    if dataset.feature_names is not None and format in ("xml", "svmlight", "npz"):
+    if dataset.feature_names is not None and to in ("xml", "svmlight", "npz"):
         _write_lines(place / f"features.txt{packed}", dataset.feature_names)
 
 
-def _write_part(dataset: Dataset, part: Part, path: Path, format: str) -> None:
-    if format in ("xml", "svmlight"):
-        sparse_text.write(path, part, comment_header=format == "svmlight")
+def _write_part(dataset: Dataset, part: Part, path: Path, to: str) -> None:
+    if to in ("xml", "svmlight"):
+        sparse_text.write(path, part, comment_header=to == "svmlight")
         return
     rows: Iterable[str]
     named = _named(part, _label_names(dataset))
-    if format == "tsv":
+    if to == "tsv":
         rows = ("\t".join([text, *names]) for text, names in zip(_one_line(part, "\n\r\t"), named, strict=True))
     else:
         records = zip(_texts(part), named, strict=True)
@@ -476,7 +474,7 @@ def _named(part: Part, names: list[str]) -> Iterable[list[str]]:
         if not name or any(c in name for c in "\t\n\r"):
             raise DataError(f"the label name {name!r} is empty or holds a tab or line break; rename it")
     ids, ends = part.Y.indices.tolist(), part.Y.indptr.tolist()
-    return [[names[i] for i in ids[first:last]] for first, last in zip(ends, ends[1:], strict=False)]
+    return [[names[i] for i in ids[first:last]] for first, last in itertools.pairwise(ends)]
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:

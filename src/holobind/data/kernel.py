@@ -21,12 +21,12 @@ SAFE_FLOAT32 = (1.2e-38, 3.4e38)  # inside the normal range
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _is_end(c):  # type: ignore[no-untyped-def]
+def _is_end(c):
     return c == SPACE or c == LF or c == CR or c == TAB
 
 
 @njit(cache=True, nogil=True)
-def _sort_row(ids, values, first, last):  # type: ignore[no-untyped-def]
+def _sort_row(ids, values, first, last):
     """Sort one row by feature id; whether an id occurs twice. A Shell sort: numpy's takes 10 s to compile."""
     gap = (last - first) // 2
     while gap > 0:
@@ -46,7 +46,7 @@ def _sort_row(ids, values, first, last):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, boundscheck=False)
-def parse(  # type: ignore[no-untyped-def]  # noqa: C901
+def parse(
     text,  # uint8, whole lines; the last byte used is a line feed
     first,  # where the first line begins
     size,  # where the last line ends
