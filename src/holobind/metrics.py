@@ -212,9 +212,10 @@ def evaluate(
 
 def _csr(Y: Sparse) -> Any:
     """Ones where a label is true, ids ascending."""
-    if not isinstance(Y, sparse.sparray | sparse.spmatrix) or len(Y.shape) != 2:
+    given: Any = Y
+    if not sparse.issparse(Y) or given.ndim != 2:
         raise DTypeError(f"labels must be a scipy sparse matrix of 2 dimensions, got {type(Y).__name__}")
-    rows: Any = Y.tocsr()
+    rows = given.tocsr()
     if not rows.has_canonical_format:
         rows = rows.copy()
         rows.sum_duplicates()

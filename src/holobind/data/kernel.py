@@ -87,6 +87,7 @@ def parse(
         start = i
         row_label = n_said
         row_entry = n_entries
+        row_hard = n_hard
         sorted_labels = True
         sorted_ids = True
         last = -1
@@ -255,10 +256,16 @@ def parse(
         if code != OK:
             break
         # `i` is at the line feed.
-        if not sorted_ids and _sort_row(ids, values, row_entry, n_entries):
-            code = DUPLICATE
-            at = start
-            break
+        if not sorted_ids:
+            for h in range(row_hard, n_hard):
+                hard[h, 0] = ids[hard[h, 0]]
+            if _sort_row(ids, values, row_entry, n_entries):
+                code = DUPLICATE
+                at = start
+                n_hard = row_hard
+                break
+            for h in range(row_hard, n_hard):
+                hard[h, 0] = row_entry + np.searchsorted(ids[row_entry:n_entries], hard[h, 0])
         if not sorted_labels:
             _sort_row(labels, labels, row_label, n_said)
             kept = row_label + 1

@@ -163,11 +163,9 @@ class _Reader:
 
     def begin(self, block: _Block) -> None:
         """Look at the beginning of the file; take the header away."""
-        if not block.whole:
+        if not block.filled:
             raise DataError(f"{self.path}: the file is empty; expected lines like '0,2 1:0.5 4:1'")
         line = bytes(block.text[: block.text.find(b"\n") + 1])
-        if b"\0" in block.text[: min(block.whole, 1 << 16)]:
-            raise DataError(f"{self.path}:1: a binary file; expected lines like '0,2 1:0.5 4:1'")
         skip = len(BOM) if line.startswith(BOM) else 0
         if found := HEADER.fullmatch(line[skip:]):
             self.header = (int(found[1]), int(found[2]), int(found[3]))
@@ -200,8 +198,6 @@ class _Reader:
     def take(self, block: _Block, parsed: tuple[int, ...], done: float) -> None:
         """Append what was read from the next block."""
         code, at, rows, labels, entries, hard, lines, empty, most_label, most_feature = parsed
-        if code:
-            raise self.mistake(block.text, code, at, self.lines + lines + 1)
         for entry, first, last in block.hard[:hard].tolist():
             text = bytes(block.text[first:last])
             value = nearest_float32(text.decode())
@@ -209,6 +205,8 @@ class _Reader:
                 line = self.lines + block.text.count(b"\n", block.first, first) + 1
                 raise self.wrong(line, f"the value {_shown(text)} is too large for float32")
             block.values[entry] = value
+        if code:
+            raise self.mistake(block.text, code, at, self.lines + lines + 1)
         left = 1 / max(done, 1e-3) - 1
         self.labels.add(block.labels[:labels], left)
         self.ids.add(block.ids[:entries], left)
@@ -241,6 +239,8 @@ class _Reader:
 
         token = re.compile(rb"[^ \t\r\n]*").match(text, at)
         said = token[0] if token else b""
+        if b"\0" in said:
+            return self.wrong(line, f"a binary file, with {_shown(said)}; expected lines like '0,2 1:0.5 4:1'")
         _, features, labels = self.header or (0, MOST_IDS, MOST_IDS)
         source = "the first line of the file says" if self.header else "ids have 31 bits, so there are at most"
         if code == kernel.LABEL_RANGE:
@@ -293,8 +293,7 @@ def _read(path: Path, one_based: bool, progress: Progress | None, empty_is_row: 
 
 
 def _stream(reader: _Reader, stream: IO[bytes], done: Callable[[], float], progress: Progress | None) -> None:
-    block = _Block(BLOCK)
-    ended = block.fill(stream, b"")
+    block, ended = _filled(_Block(BLOCK), stream, b"")
     reader.begin(block)
     if ended:
         reader.take(block, reader.parse(block), 1.0)
@@ -311,28 +310,32 @@ def _stream(reader: _Reader, stream: IO[bytes], done: Callable[[], float], progr
             progress(f"reading {reader.path.name}", share)
 
     with ThreadPoolExecutor(threads) as pool:
-        while True:
-            if not block.whole and not ended:  # a line longer than the block
-                if len(block.text) >= LONGEST_LINE:
-                    line = reader.lines + sum(b.text.count(b"\n", 0, b.whole) for b, *_ in busy) + 1
-                    raise reader.wrong(line, f"a line of more than {LONGEST_LINE} bytes; is this the right file?")
-                larger = _Block(2 * len(block.text))
-                ended = larger.fill(stream, bytes(block.text[: block.filled]))
-                block = larger
-                continue
+        while block.whole:
             busy.append((block, pool.submit(reader.parse, block), done()))
             if ended:
                 break
             if not free:
                 finish()
-            following = free.pop()
-            rest = bytes(block.text[block.whole : block.filled])
-            if len(rest) >= len(following.text):
-                following = _Block(2 * len(rest))
-            ended = following.fill(stream, rest)
-            block = following
+            block, ended = _filled(free.pop(), stream, bytes(block.text[block.whole : block.filled]))
         while busy:
             finish()
+    if not block.whole and not ended:
+        raise reader.wrong(reader.lines + 1, f"a line of more than {LONGEST_LINE} bytes; is this the right file?")
+
+
+def _filled(block: _Block, stream: IO[bytes], rest: bytes) -> tuple[_Block, bool]:
+    """Whole lines in `block`, or in a larger one if it cannot hold a line, and whether the stream has ended.
+
+    There are none if nothing is left, or if a line is too long for any block.
+    """
+    if len(rest) + 2 > len(block.text):
+        block = _Block(2 * len(rest) + 2)
+    ended = block.fill(stream, rest)
+    while not block.whole and not ended and len(block.text) < LONGEST_LINE:
+        larger = _Block(2 * len(block.text))
+        ended = larger.fill(stream, bytes(block.text[: block.filled]))
+        block = larger
+    return block, ended
 
 
 def _ends(counts: NDArray[np.int32]) -> NDArray[np.int64]:
@@ -351,15 +354,15 @@ def nearest_float32(text: str) -> np.float32:
     near = float(text)
     with np.errstate(over="ignore"):
         guess = np.float32(near)
+        below, above = (np.nextafter(guess, np.float32(side * np.inf)) for side in (-1, 1))
     if near == 0 or not np.isfinite(near):
         return np.float32(near)
     if np.isinf(guess):
         # Half a step above the largest: from there on a number is infinite.
         limit = Fraction(2**128) - Fraction(2**103)
-        largest = np.float32(np.copysign(np.finfo(np.float32).max, near))
+        largest = np.copysign(np.finfo(np.float32).max, np.float32(np.sign(near)))
         return largest if abs(Fraction(text)) < limit else guess
     exact = Fraction(text)
-    below, above = (np.nextafter(guess, np.float32(side * np.inf)) for side in (-1, 1))
     choices = [c for c in (guess, below, above) if np.isfinite(c)]
     return min(choices, key=lambda c: (abs(Fraction(float(c)) - exact), int(np.float32(c).view(np.uint32)) & 1))
 
