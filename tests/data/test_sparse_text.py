@@ -135,7 +135,7 @@ def test_packed_files_are_read(tmp_path, ending):
 @pytest.mark.parametrize("ending", PACK)
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "not packed", "empty"])
 def test_damaged_packed_files_are_refused_in_one_line(tmp_path, ending, damage):
-    rows = b"".join(b"%d 1:%f\n" % (i % 7, random.Random(i).random()) for i in range(20000))  # noqa: S311
+    rows = b"".join(b"%d 1:%f\n" % (i % 7, random.Random(i).random()) for i in range(20000))
     packed = bytearray(PACK[ending](rows))
     if damage == "truncated":
         packed = packed[: len(packed) // 2]
@@ -241,7 +241,7 @@ def test_any_text_is_read_rightly_or_refused(tmp_path_factory, text, one_based):
 
 def test_mutated_files_are_read_rightly_or_refused(tmp_path):
     """Bytes of a right file are changed, removed, doubled and moved; a fixed seed makes it the same run each time."""
-    generator = random.Random(4)  # noqa: S311
+    generator = random.Random(4)
     right = b"6 9 5\n0,2 1:0.5 4:1\n1 0:2 8:-1e-2\n 3:0.25\n4,0\n \n2 7:1.5 2:3\n"
     accepted = 0
     for _ in range(3000):
