@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 import holobind
+from holobind import data_cli
 from holobind.errors import HolobindError
 
 app = typer.Typer(
@@ -32,6 +33,7 @@ def _options(
         raise typer.Exit
 
 
+app.add_typer(data_cli.app, name="data")
 for verb in entry_points(group="holobind.verbs"):
     app.add_typer(verb.load(), name=verb.name)
 

@@ -15,7 +15,6 @@ A directory is a dataset. Its parts are told by `train` or `trn`, `test` or `tst
 import itertools
 import json
 import re
-import shutil
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Sequence
@@ -27,7 +26,7 @@ import numpy as np
 from scipy import sparse
 
 from holobind.data import sparse_text
-from holobind.data.cache import replacing
+from holobind.data.cache import directory, replacing
 from holobind.data.dataset import Dataset, Matrix, Part, matrix, widen
 from holobind.data.sparse_text import BROKEN, PACKED, Progress, opened
 from holobind.errors import DataError, LabelError, OptionError
@@ -67,7 +66,8 @@ def load(
     cache: bool = True,
     progress: Progress | None = None,
 ) -> Dataset:
-    """Read a dataset: a directory with train and test parts, or a file (and another one as its test part).
+    """Read a dataset: a directory with train and test parts, a file (and another one as its test part), or the name
+    of one that was fetched.
 
     The format is told by the names of the files; `holobind.data.formats` lists them. Where there are only texts, X is
     their tf-idf, fitted on the training part. Parsed text is kept in a binary cache, unless `cache` is false.
@@ -79,6 +79,9 @@ def load(
     progress    called with what is being done and the share of it that is done
     """
     where = Path(path)
+    fetched = directory() / "datasets" / where.name.lower()
+    if not where.exists() and where.name == str(path) and fetched.is_dir():
+        where = fetched
     reading = _Reading(one_based, cache, progress)
     if where.is_dir() and test is not None:
         raise OptionError(f"{where} is a directory and holds its own test part; give two files, or the directory alone")
@@ -107,23 +110,22 @@ def write(dataset: Dataset, path: str | Path, to: str | None = None, *, packing:
             raise OptionError(f"{target} is one file, and this dataset has a test part; give the name of a directory")
         if to not in (None, single):
             raise OptionError(f"{target} ends like {single}, not like {to}; give the name of a directory")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _write_part(dataset, dataset.train, target, single)
-        return
-    to = to or "xml"
-    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+    elif target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise OptionError(f"{target} already exists; choose another place, or remove it first")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{target.name}."))
     try:
-        _write_directory(dataset, temporary, to, f".{packing}" if packing else "")
-        temporary.chmod(0o755)
-        if target.exists():
-            target.rmdir()
-        temporary.rename(target)
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if single:
+            _write_part(dataset, dataset.train, target, single)
+            return
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as temporary:
+            fresh = Path(temporary) / "dataset"
+            fresh.mkdir()
+            _write_directory(dataset, fresh, to or "xml", f".{packing}" if packing else "")
+            if target.exists():
+                target.rmdir()
+            fresh.rename(target)
+    except OSError as error:
+        raise DataError(f"{target}: {error.strerror or error}") from error
 
 
 def convert(
@@ -137,6 +139,8 @@ def convert(
 ) -> Dataset:
     """Read `source` in whatever format it is and write it to `target` in another; gives the dataset."""
     dataset = load(source, one_based=one_based, progress=progress)
+    if progress:
+        progress(f"writing {target}", 0.0)
     write(dataset, target, to, packing=packing)
     return dataset
 

@@ -54,7 +54,7 @@ def python_calls(
     if cache:
         try:
             write(dataset, place, "npz")
-        except OSError:  # a cache that cannot be written is no reason to fail
+        except DataError:  # a cache that cannot be written is no reason to fail
             shutil.rmtree(place, ignore_errors=True)
     return dataset
 

@@ -7,6 +7,7 @@ import numpy as np
 
 from holobind.data.dataset import Dataset
 from holobind.data.registry import PUBLISHED
+from holobind.errors import DataError
 
 TAIL = 10  # a label with fewer training points is in the tail, as in `holobind.metrics`
 
@@ -88,4 +89,7 @@ def plot(dataset: Dataset, path: str | Path) -> None:
     right.axvline(sizes.mean(), color="grey", linestyle=":", linewidth=1)
     right.set(xlabel="labels", ylabel="training points", title=f"labels a point: {sizes.mean():.2f} on average")
     figure.suptitle(f"{dataset.name}: {len(dataset.train)} training points, {dataset.n_labels} labels")
-    figure.savefig(path, format="png", dpi=120)
+    try:
+        figure.savefig(path, format="png", dpi=120)
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from error

@@ -24,7 +24,7 @@ Ints = NDArray[np.int64]
 def synthetic(
     name: str = "eurlex-4k", *, scale: float = 1.0, seed: int = 0, progress: Progress | None = None
 ) -> Dataset:
-    """A dataset that follows the statistics of a published one; `scale` shrinks points, features and labels alike.
+    """A dataset that follows the statistics of a published one; `scale` multiplies points, features and labels.
 
     Labels a point and features a point stay as published (as far as there are enough of them), hence also points a
     label.
@@ -32,8 +32,8 @@ def synthetic(
         dataset = synthetic("amazon-670k", scale=0.1)
     """
     about = published(name)
-    if not 0 < scale <= 1:
-        raise OptionError(f"scale must be above 0 and at most 1, got {scale}")
+    if not 0 < scale < np.inf:
+        raise OptionError(f"scale must be a number above 0, got {scale}")
     generator = np.random.default_rng(seed)
     train, test, features, labels = (
         max(round(n * scale), least)
@@ -53,7 +53,9 @@ def synthetic(
         # As in the published data, every label occurs in training, if that leaves half of the places to the power law.
         seen = labels if what == "train" and len(once) >= 2 * labels else 0
         known = np.unique(once[:seen] * labels + np.arange(seen))
-        Y = _distinct(sizes, labels, known, lambda rows: label_order[_power_law(labels, len(rows), generator)])
+        Y = _distinct(
+            sizes, labels, known, lambda rows: label_order[_power_law(labels, len(rows), generator)], generator
+        )
         if progress:
             progress(f"drawing {what}", 0.3)
         if about.features_a_point > features / 2:
@@ -69,7 +71,7 @@ def synthetic(
                 drawn: Ints = np.where(generator.random(len(rows)) < SIGNAL, owned, noise)
                 return drawn
 
-            X = _distinct(sizes, features, np.empty(0, np.int64), draw)
+            X = _distinct(sizes, features, np.empty(0, np.int64), draw, generator)
             X.data = np.exp(0.5 * generator.standard_normal(X.nnz)).astype(np.float32)
         norms = np.sqrt(np.add.reduceat(X.data.astype(np.float64) ** 2, X.indptr[:-1]))
         X.data = (X.data / np.repeat(norms, np.diff(X.indptr))).astype(np.float32)
@@ -86,20 +88,19 @@ def _power_law(n: int, size: int | tuple[int, int], generator: np.random.Generat
     return np.minimum(drawn.astype(np.int64), n - 1)
 
 
-def _distinct(sizes: Ints, n: int, keys: Ints, draw: Callable[[Ints], Ints]) -> Matrix:
+def _distinct(sizes: Ints, n: int, keys: Ints, draw: Callable[[Ints], Ints], generator: np.random.Generator) -> Matrix:
     """A matrix of ones with `sizes[i]` different columns in row i: draw what is missing, until nothing is.
 
     An entry is one number, row * n + column; `keys` are those known already, ascending. Where the frequent columns of a
     row are used up, draws repeat them; after a few rounds the rest is drawn evenly, which ends soon.
     """
     points = len(sizes)
-    even = np.random.default_rng(points)
     for attempt in range(60):
         missing = sizes - np.bincount(keys // n, minlength=points)
         rows = np.repeat(np.arange(points), np.maximum(missing, 0))
         if not len(rows):
             break
-        fresh = np.unique(rows * n + (draw(rows) if attempt < 4 else even.integers(0, n, len(rows))))
+        fresh = np.unique(rows * n + (draw(rows) if attempt < 4 else generator.integers(0, n, len(rows))))
         place = np.searchsorted(keys, fresh)
         if len(keys):
             known = keys[np.minimum(place, len(keys) - 1)] == fresh
@@ -110,7 +111,7 @@ def _distinct(sizes: Ints, n: int, keys: Ints, draw: Callable[[Ints], Ints]) -> 
     return matrix(np.ones(len(keys), np.int32), columns, ends, (points, n))
 
 
-def _dense(Y: Matrix, topics: Ints, n: int, generator: np.random.Generator) -> Matrix:
+def _dense(Y: Matrix, topics: NDArray[np.int32], n: int, generator: np.random.Generator) -> Matrix:
     """Every feature of every point: noise, and more where a label of the point owns the feature."""
     points = Y.shape[0]
     values = generator.random((points, n), dtype=np.float32)
