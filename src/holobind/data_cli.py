@@ -17,6 +17,8 @@ app = typer.Typer(help="Look at datasets, convert them, make them, fetch them.",
 make = typer.Typer(help="Make a dataset that needs no download.", no_args_is_help=True)
 app.add_typer(make, name="make")
 
+PATIENCE = 2.0  # seconds before a bar appears
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 OneBased = Annotated[bool, typer.Option("--one-based", help="The ids of features and labels in the text start at 1.")]
 To = Annotated[str, typer.Option("--to", help="xml, svmlight, npz, text, tsv or jsonl.")]
@@ -169,7 +171,7 @@ def fetch(
 
 @contextmanager
 def _progress() -> "Iterator[Progress]":
-    """A bar on stderr that appears when two seconds have passed."""
+    """A bar on stderr that appears when the work takes longer than `PATIENCE`."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -186,7 +188,7 @@ def _progress() -> "Iterator[Progress]":
     def progress(what: str, share: float) -> None:
         bar.update(task, description=what, total=1.0 if share else None, completed=share)
 
-    timer = threading.Timer(2.0, bar.start)
+    timer = threading.Timer(PATIENCE, bar.start)
     timer.daemon = True
     timer.start()
     try:

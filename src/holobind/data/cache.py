@@ -22,6 +22,7 @@ MAGIC = b"holobind cache 1"
 SAMPLE = 1 << 16
 SAMPLES = 16
 WIDTH = 512
+KINDS = {"<i4", "<i8", "<f4"}
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -66,6 +67,8 @@ def read(at: Path, key: dict[str, Any]) -> tuple[dict[str, Any], Arrays] | None:
                 return None
             text = file.read(length)
             about = json.loads(text)
+            if not {kind for _, kind, _ in about["arrays"]} <= KINDS:
+                return None
             expected = 56 + length + sum(np.dtype(kind).itemsize * n for _, kind, n in about["arrays"])
             if about["key"] != key or os.fstat(file.fileno()).st_size != expected:
                 return None

@@ -1,7 +1,6 @@
 """Datasets in the shape of a published one, with structure that can be learned, from a seed.
 
-Label frequencies follow a power law. Every label owns a topic, a few features drawn from a power law over all features;
-most features of a point come from the topics of its labels, the others are noise. So the features tell the labels.
+Label frequencies follow a power law. Every label owns a topic, a few features; most features of a point come from the topics of its labels, the others are noise. So the features tell the labels.
 """
 
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from holobind.data.sparse_text import Progress
 from holobind.errors import OptionError
 
 LEAST_TOPIC = 8  # features a label owns; more where points have more, so that topics are not used up
-SIGNAL = 0.7  # share of a point's features that come from its labels' topics
+SIGNAL = 0.4  # share of a point's features that come from its labels' topics
 FLAT = 10.0  # the power law (rank + FLAT)^-1 keeps the most frequent label from being in every point
 
 Ints = NDArray[np.int64]
@@ -42,7 +41,7 @@ def synthetic(
     # Frequent labels are not the ones with the lowest ids, nor features: real ids are in no such order.
     label_order, feature_order = generator.permutation(labels), generator.permutation(features)
     topic = max(LEAST_TOPIC, round(2 * SIGNAL * about.features_a_point / about.labels_a_point))
-    topics = feature_order[_power_law(features, (labels, min(topic, features)), generator)].astype(np.int32)
+    topics = generator.integers(0, features, (labels, min(topic, features)), dtype=np.int32)
 
     def part(points: int, what: str) -> Part:
         if progress:
@@ -82,7 +81,7 @@ def synthetic(
     return Dataset(part(train, "train"), part(test, "test"), name=f"synthetic-{about.key}")
 
 
-def _power_law(n: int, size: int | tuple[int, int], generator: np.random.Generator) -> Ints:
+def _power_law(n: int, size: int, generator: np.random.Generator) -> Ints:
     """Numbers below n with P(i) in proportion to 1 / (i + FLAT), by inverting the integral of that."""
     drawn = FLAT * ((n + FLAT) / FLAT) ** generator.random(size) - FLAT
     return np.minimum(drawn.astype(np.int64), n - 1)
