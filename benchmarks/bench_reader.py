@@ -98,7 +98,7 @@ def main():
         generate(path, 10 if quick else 100)
         tiny.write_text("0 1:1\n")
         readers = {
-            "read()": lambda: path.read_bytes(),
+            "read()": path.read_bytes,
             "parse": lambda: sparse_text.read(path, cache=False),
             "cached": lambda: sparse_text.read(path),
         }

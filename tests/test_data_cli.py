@@ -98,7 +98,7 @@ def test_a_bar_appears_only_after_two_seconds(monkeypatch, capsys):
     from holobind import data_cli
 
     started = []
-    monkeypatch.setattr(rich.progress.Progress, "start", started.append)
+    monkeypatch.setattr(rich.progress.Progress, "start", lambda self: started.append(1))
     with data_cli._progress() as progress:
         progress("working", 0.5)
     assert not started

@@ -1,6 +1,7 @@
 """Datasets in the shape of a published one, with structure that can be learned, from a seed.
 
-Label frequencies follow a power law. Every label owns a topic, a few features; most features of a point come from the topics of its labels, the others are noise. So the features tell the labels.
+Label frequencies follow a power law. Every label owns a topic, a few features. Many features of a point come from the
+topics of its labels, the others are noise with a power law of its own. So the features tell the labels.
 """
 
 from collections.abc import Callable
