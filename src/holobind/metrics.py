@@ -110,12 +110,14 @@ def ndcg_at_k(Y: Sparse, top: ArrayLike) -> Floats:
 
 def psp_at_k(Y: Sparse, top: ArrayLike, p: ArrayLike) -> Floats:
     """PSP@1 to PSP@k: precision where a hit on label l counts 1 / p[l], over that of the best possible ranking."""
-    return _Ranking(Y, top).psp(_weights(Y, p))
+    ranking = _Ranking(Y, top)
+    return ranking.psp(ranking.gains(_weights(Y, p)))
 
 
 def psndcg_at_k(Y: Sparse, top: ArrayLike, p: ArrayLike) -> Floats:
     """PSnDCG@1 to PSnDCG@k: nDCG where a hit on label l counts 1 / p[l], over that of the best possible ranking."""
-    return _Ranking(Y, top).psndcg(_weights(Y, p))
+    ranking = _Ranking(Y, top)
+    return ranking.psndcg(ranking.gains(_weights(Y, p)))
 
 
 def coverage_at_k(Y: Sparse, top: ArrayLike) -> Floats:
@@ -193,8 +195,8 @@ def evaluate(
     if p is None and Y_train is not None:
         p = propensity(Y_train, *constants(dataset))
     if p is not None:
-        w = _weights(Y, p)
-        scores |= {"PSP": ranking.psp(w), "PSnDCG": ranking.psndcg(w)}
+        gains = ranking.gains(_weights(Y, p))
+        scores |= {"PSP": ranking.psp(gains), "PSnDCG": ranking.psndcg(gains)}
     bands: dict[str, dict[str, Any]] = {}
     if Y_train is not None:
         if Y_train.shape[1] != Y.shape[1]:
@@ -289,19 +291,23 @@ class _Ranking:
         """The weight of every hit, and those of the best possible ranking; (points, k) both."""
         mine = np.where(self.hits, w[self.top], 0.0)
         best = np.zeros(mine.shape)
-        weights = w[self.ids]
-        order = np.lexsort((-weights, self.row_of))
-        rank = np.arange(len(order)) - np.repeat(self.ends[:-1].astype(np.int64), self.sizes)
+        # Sorting (point, place of the label by weight) as one number orders the labels within every point.
+        order = np.argsort(-w)
+        place = np.empty(self.labels, np.int64)
+        place[order] = np.arange(self.labels)
+        first = self.row_of * self.labels
+        weights = w[order[np.sort(first + place[self.ids]) - first]]
+        rank = np.arange(len(weights)) - np.repeat(self.ends[:-1].astype(np.int64), self.sizes)
         kept = rank < mine.shape[1]
-        best[self.row_of[kept], rank[kept]] = weights[order][kept]
+        best[self.row_of[kept], rank[kept]] = weights[kept]
         return mine, best
 
-    def psp(self, w: Floats) -> Floats:
-        mine, best = self.gains(w)
+    def psp(self, gains: tuple[Floats, Floats]) -> Floats:
+        mine, best = gains
         return _ratio(mine.sum(0).cumsum(), best.sum(0).cumsum())
 
-    def psndcg(self, w: Floats) -> Floats:
-        mine, best = ((g * self.discounts).cumsum(1) / self.normaliser() for g in self.gains(w))
+    def psndcg(self, gains: tuple[Floats, Floats]) -> Floats:
+        mine, best = ((g * self.discounts).cumsum(1) / self.normaliser() for g in gains)
         return _ratio(mine.sum(0), best.sum(0))
 
     def coverage(self, member: NDArray[np.bool_] | None = None) -> Floats:

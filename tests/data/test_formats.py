@@ -15,8 +15,8 @@ from holobind import data
 from holobind.data import Dataset, Part
 from holobind.errors import DataError, HolobindError, LabelError, OptionError
 
-NAMES = ["red wine", "Öl", "c++", "a,b", "0:1"]
-TEXTS = {"train": ["One fish, two fish", "", " red\u2028fish "], "test": ["blue fish"]}
+NAMES = ["\ufeffred wine", "Öl\u2028", "c++", "a,b", "0:1"]
+TEXTS = {"train": ["\ufeffOne fish, two fish", "", " red\u2028fish "], "test": ["blue fish"]}
 
 
 def sample(names=True, texts=True, test=True):
@@ -29,7 +29,7 @@ def sample(names=True, texts=True, test=True):
 
     words = [f"word {i}" for i in range(7)]
     second = part([[4]], 1) if test else None
-    return Dataset(part([[0, 3], [], [1]], 0), second, NAMES if names else None, words if names else None)
+    return Dataset(part([[0, 3], [], [1]], 0), second, list(NAMES) if names else None, words if names else None)
 
 
 def same(a, b, features=True):
@@ -170,6 +170,8 @@ def files(place, **contents):
             'train.jsonl:2: expected {"text": "...", "labels"',
         ),
         ({"train__jsonl": '{"text": "a", "labels": ["x"]\n'}, "train.jsonl:1: not JSON"),
+        ({"train__jsonl": ""}, "there are no training points"),
+        ({"train__tsv": ""}, "there are no training points"),
         ({"train__jsonl": "[" * 100_000}, "train.jsonl:1: not JSON"),
         ({"train__jsonl": b'{"text": "\xff"}\n'}, "train.jsonl:1: not UTF-8 text"),
         (
@@ -243,6 +245,15 @@ def test_nothing_is_left_when_writing_fails(tmp_path):
     (tmp_path / "blocked").write_text("a file")
     with pytest.raises(DataError, match="blocked"):
         data.write(sample(), tmp_path / "blocked" / "out")
+
+
+@pytest.mark.parametrize("to", ["xml", "npz", "jsonl"])
+def test_a_name_with_a_line_break_is_refused(tmp_path, to):
+    dataset = sample()
+    dataset.label_names[2] = "two\nlines"
+    with pytest.raises(DataError, match="line break"):
+        data.write(dataset, tmp_path / "out", to)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_missing_path_and_two_test_parts_are_told(tmp_path):

@@ -27,7 +27,7 @@ from scipy import sparse
 from holobind.data import sparse_text
 from holobind.data.cache import directory, replacing
 from holobind.data.dataset import Dataset, Matrix, Part, matrix, widen
-from holobind.data.sparse_text import BROKEN, PACKED, Progress, opened
+from holobind.data.sparse_text import BOM, BROKEN, PACKED, Progress, opened
 from holobind.errors import DataError, LabelError, OptionError
 
 FORMATS = ("xml", "svmlight", "npz", "text", "tsv", "jsonl")
@@ -253,6 +253,8 @@ def _assembled(
 ) -> Dataset:
     """Give names their numbers, texts their features, and both parts the same space."""
     if any(f.named is not None for f in found.values()):
+        if not found["train"].texts:
+            raise DataError(f"{where}: there are no training points")
         if label_names is None:
             label_names = sorted({name for f in found.values() for names in f.named or () for name in names})
         number = {name: i for i, name in enumerate(label_names)}
@@ -299,7 +301,7 @@ def _read_lines(path: Path) -> list[str]:
 def _read_named(path: Path) -> list[list[str]]:
     """Names of labels by line, tabs between them, or spaces in a file that has no tab."""
     lines = _read_lines(path)
-    between = "\t" if any("\t" in line for line in lines) else None
+    between = "\t" if any("\t" in line for line in lines) else " "
     return [[name for name in line.split(between) if name] for line in lines]
 
 
@@ -480,7 +482,12 @@ def _named(part: Part, names: list[str]) -> Iterable[list[str]]:
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:
     pack: Callable[..., Any] | None = PACKED.get(path.suffix.lower())
-    content = "".join(line + "\n" for line in lines).encode()
+    texts = list(lines)
+    if broken := next((line for line in texts if "\n" in line or line.endswith("\r")), None):
+        raise DataError(f"{path.name}: {broken[:40]!r} holds a line break, which this file cannot")
+    # A reader takes one mark of UTF-8 away from the beginning of a file; if there is one in the text, it stays.
+    mark = BOM if texts and texts[0].startswith(BOM.decode()) else b""
+    content = mark + "".join(line + "\n" for line in texts).encode()
     with replacing(path) as raw:
         if pack:
             with pack(raw, "wb") as file:
