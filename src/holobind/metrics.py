@@ -29,8 +29,8 @@ Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
 Sparse = Any  # any scipy sparse matrix or array
 
-# Jain, Prabhu and Varma 2016: one pair for all datasets but these families.
-A, B = 0.55, 1.5
+# A and B of Jain, Prabhu and Varma 2016: one pair for all datasets but these families.
+USUAL = (0.55, 1.5)
 CONSTANTS = {
     "amazon-670k": (0.6, 2.6),
     "amazon-3m": (0.6, 2.6),
@@ -48,10 +48,10 @@ def constants(dataset: str) -> tuple[float, float]:
         family = stem.rstrip("0123456789km")
         if name == stem or (family in ("wikilshtc", "wikipedia") and name.startswith(family)):
             return pair
-    return A, B
+    return USUAL
 
 
-def propensity(Y_train: Sparse, a: float = A, b: float = B) -> Floats:
+def propensity(Y_train: Sparse, A: float = USUAL[0], B: float = USUAL[1]) -> Floats:
     """The chance that a true label was noticed, estimated from how often it occurs in training.
 
         p_l = 1 / (1 + C (N_l + B)^-A),    C = (ln N - 1) (B + 1)^A
@@ -64,8 +64,8 @@ def propensity(Y_train: Sparse, a: float = A, b: float = B) -> Floats:
         raise ShapeError(
             f"propensities need at least 3 training points, because ln N - 1 must be positive; got {points}"
         )
-    c = (np.log(points) - 1) * (b + 1) ** a
-    return 1 / (1 + c * (np.asarray(counts, np.float64).ravel() + b) ** -a)
+    C = (np.log(points) - 1) * (B + 1) ** A
+    return 1 / (1 + C * (np.asarray(counts, np.float64).ravel() + B) ** -A)
 
 
 def top_k(scores: ArrayLike, k: int) -> Ids:

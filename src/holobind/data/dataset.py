@@ -1,5 +1,6 @@
 """What a dataset is: sparse features and sparse labels for training and for testing, and their names."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -90,3 +91,10 @@ def matrix(data: Any, ids: Any, indptr: Any, shape: tuple[int, int]) -> Matrix:
 
 def widen(m: Matrix, columns: int) -> Matrix:
     return matrix(m.data, m.indices, m.indptr, (m.shape[0], columns))
+
+
+def label_matrix(rows: Sequence[Sequence[int]], n_labels: int) -> Matrix:
+    """Sets of label ids, each ascending, as a matrix of ones."""
+    ends = np.cumsum([0, *map(len, rows)])
+    ids = np.fromiter((i for row in rows for i in row), np.int32, int(ends[-1]))
+    return matrix(np.ones(len(ids), np.int32), ids, ends, (len(rows), n_labels))

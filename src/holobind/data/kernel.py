@@ -20,12 +20,24 @@ MOST_DIGITS = 19  # that always fit in 64 bits
 SAFE_FLOAT32 = (1.2e-38, 3.4e38)  # inside the normal range
 
 
-@njit(cache=True, nogil=True, inline="always")
+def compiled(**options):
+    """Compile without the GIL, and keep the result for the next process where there is a place to keep it."""
+
+    def decorate(function):
+        try:
+            return njit(nogil=True, cache=True, **options)(function)
+        except RuntimeError:  # numba found no directory that it may write to
+            return njit(nogil=True, **options)(function)
+
+    return decorate
+
+
+@compiled(inline="always")
 def _is_end(c):
     return c == SPACE or c == LF or c == CR or c == TAB
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _sort_row(ids, values, first, last):
     """Sort one row by feature id; whether an id occurs twice. A Shell sort: numpy's takes 10 s to compile."""
     gap = (last - first) // 2
@@ -45,7 +57,7 @@ def _sort_row(ids, values, first, last):
     return False
 
 
-@njit(cache=True, nogil=True, boundscheck=False)
+@compiled(boundscheck=False)
 def parse(
     text,  # uint8, whole lines; the last byte used is a line feed
     first,  # where the first line begins

@@ -20,9 +20,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from holobind.data.cache import directory
-from holobind.data.dataset import Dataset, Part
-from holobind.data.formats import label_matrix, load, tfidf, write
+from holobind.data.dataset import Dataset, Part, label_matrix
+from holobind.data.formats import load
 from holobind.data.sparse_text import Progress
+from holobind.data.words import tfidf
+from holobind.data.writing import write
 from holobind.errors import DataError
 
 STDLIB = "stdlib"
