@@ -35,7 +35,7 @@ from holobind.errors import DataError, LabelError
 Progress = Callable[[str, float], None]
 PACKED: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 BROKEN = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
-BLOCK = 4 << 20
+BLOCK = 1 << 20
 LONGEST_LINE = 1 << 30
 WORTH_CACHING = 1 << 20
 MOST_IDS = 2**31 - 1
