@@ -8,6 +8,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from holobind import data as data
+    from holobind import metrics as metrics
     from holobind import structures as structures
     from holobind import vsa as vsa
     from holobind.algebra import bind as bind
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from holobind.codebook import DenseCodebook as DenseCodebook
     from holobind.codebook import OrbitCodebook as OrbitCodebook
     from holobind.codebook import RandomCodebook as RandomCodebook
+    from holobind.errors import DataError as DataError
     from holobind.errors import DTypeError as DTypeError
     from holobind.errors import ExpressionError as ExpressionError
     from holobind.errors import FileError as FileError
@@ -49,11 +52,12 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("structures", "vsa")
+_MODULES = ("data", "metrics", "structures", "vsa")
 _NAMES = {
     "algebra": "bind bundle identity inverse involution permute power random similarity unbind unitary",
     "codebook": "Codebook DenseCodebook OrbitCodebook RandomCodebook",
-    "errors": "DTypeError ExpressionError FileError HolobindError LabelError OptionError ShapeError UnknownNameError",
+    "errors": "DataError DTypeError ExpressionError FileError HolobindError LabelError OptionError ShapeError "
+    "UnknownNameError",
     "head": "HolographicHead LinearHead",
     "losses": "present_and_missing query_loss regression_loss softmax_loss",
     "noise": "capacity dimension_for pairs_held",

@@ -29,5 +29,9 @@ class FileError(HolobindError, ValueError):
     """A file that is missing, damaged, or of another format."""
 
 
-class LabelError(HolobindError, IndexError):
-    """A label that is not in the label space."""
+class DataError(HolobindError, ValueError):
+    """A file or matrix that is not what it should be; the text names the file and the line."""
+
+
+class LabelError(DataError, IndexError):
+    """A label outside the space of labels."""
