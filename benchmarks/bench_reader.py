@@ -3,10 +3,11 @@
     make bench-deps && .venv/bin/python benchmarks/bench_reader.py [--quick]
 
 CPU seconds of all threads of the process, because a reader that keeps more cores busy is not cheaper. All readers take
-turns within a round, so that a slow moment of the machine falls on them alike; times and ratios are medians over rounds.
-The two slow readers take part in one round only. A read() of 100 MB spends most of its time on fresh pages; in the round
-where the slow readers have just left pages behind, it gets those and takes a fifth of the time. "rounds" has each. Before it is timed, our parser
-is compiled (or loaded) by reading a tiny file: "warm". Peak memory is that of a fresh process that reads the file once.
+turns within a round, so that a slow moment of the machine falls on them alike; times and ratios are medians over
+rounds, and "rounds" has each. The two slow readers take part in the first round only. A read() of 100 MB spends most of
+its time on fresh pages; right after the slow readers it gets those they left behind and takes a fifth of the time.
+Before it is timed, our parser is compiled (or loaded) by reading a tiny file: "warm". Peak memory is that of a fresh
+process that reads the file once.
 The last line printed is JSON.
 """
 

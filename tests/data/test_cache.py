@@ -99,6 +99,13 @@ def test_the_checksum_sees_a_change_and_an_exchange(size, seed):
     assert (cache._checksum(exchanged) == checksum) == np.array_equal(exchanged, data)
 
 
+def test_the_checksum_sees_rows_and_columns_exchanged():
+    words = np.random.default_rng(0).integers(0, 2**63, (4, cache.WIDTH), dtype=np.uint64)
+    checksum = cache._checksum(words.view(np.uint8).ravel())
+    for other in (words[[1, 0, 2, 3]], np.roll(words, 1, axis=1)):
+        assert cache._checksum(np.ascontiguousarray(other).view(np.uint8).ravel()) != checksum
+
+
 def test_a_cache_that_cannot_be_written_is_no_reason_to_fail(source, monkeypatch, tmp_path):
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("HOLOBIND_CACHE", str(tmp_path / "file" / "below"))

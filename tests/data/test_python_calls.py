@@ -32,6 +32,10 @@ def test_what_is_not_python_has_no_functions(source):
     assert functions(source) == []
 
 
+def test_a_fifth_of_all_modules_is_for_testing():
+    assert sum(part_of(f"package/module{i}.py") == "test" for i in range(10_000)) == pytest.approx(2000, rel=0.1)
+
+
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """A package whose import would fail: it is only read."""

@@ -107,6 +107,12 @@ def test_a_resumed_download_is_right_whatever_was_left_behind(server, tmp_path, 
     assert fetched(tmp_path) == ["toy"]
 
 
+def test_a_server_that_ignores_ranges_is_read_from_the_beginning(server, tmp_path):
+    (tmp_path / "file.part").write_bytes(Server.content[:50])
+    data.download(f"{server}/stubborn.zip", tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == Server.content
+
+
 def test_what_a_server_refuses_is_told(server):
     with pytest.raises(DataError, match="the server answers 404"):
         data.fetch("toy", url=f"{server}/missing.zip")

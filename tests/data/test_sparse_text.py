@@ -162,6 +162,10 @@ numbers = st.one_of(
     st.floats(allow_nan=False, allow_infinity=False, min_value=-3e38, max_value=3e38).map(repr),
     st.decimals(allow_nan=False, allow_infinity=False, min_value=-1000, max_value=1000).map(str),
     st.integers(0, 2**70).map(str),
+    # Halfway between two float32 numbers, and so little away from it that a double does not show it.
+    st.builds(
+        "{}.{}{}".format, st.integers(2**23, 2**24).map(lambda i: 2 * i + 1), st.just("0" * 10), st.integers(0, 9)
+    ),
     st.from_regex(r"[+-]?([0-9]{1,25}\.?[0-9]{0,25}|\.[0-9]{1,25})([eE][+-]?[0-9]{1,2})?", fullmatch=True),
 )
 
