@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import holobind as hb
-from holobind.cli import app
+from holobind.cli import app, main
 
 
 def test_import_and_help_do_not_import_torch():
@@ -43,6 +43,36 @@ def test_a_users_mistake_prints_one_line_and_exits_2(tmp_path):
     assert found.stderr.count("\n") == 1
     assert "--out" in found.stderr
     assert "name another place" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--nonsense"], "--nonsense"),
+        (["nonsense"], "nonsense"),
+        (["paper", "capacity", "--seed", "x"], "see holobind paper capacity --help"),
+        (["paper", "capacity", "--trials", "0"], "greater than or equal to 1"),
+        (["data", "stats"], "Missing argument"),
+    ],
+)
+def test_a_wrong_option_prints_one_line_and_exits_2(arguments, says, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["holobind", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr()
+    assert ended.value.code == 2
+    assert told.out == ""
+    assert told.err.count("\n") == 1
+    assert says in told.err
+
+
+@pytest.mark.parametrize("arguments", [[], ["paper"], ["data"]])
+def test_no_arguments_show_the_help(arguments, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["holobind", *arguments])
+    with pytest.raises(SystemExit):
+        main()
+    told = capsys.readouterr()
+    assert "Usage:" in told.out + told.err
 
 
 def test_type_checkers_see_the_same_names_as_the_interpreter():

@@ -7,7 +7,7 @@ Results go to stdout, progress to stderr.
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -90,9 +90,26 @@ for verb in entry_points(group="holobind.verbs"):
     app.add_typer(verb.load(), name=verb.name)
 
 
+# Click's own word for a wrong option or argument; typer keeps it in different places in different releases.
+UsageError: type[Exception] = typer.BadParameter.__mro__[1]
+
+
 def main() -> None:
     try:
-        app()
+        ended = app(standalone_mode=False)
     except HolobindError as error:
-        typer.echo(f"holobind: {error}", err=True)
-        sys.exit(2)
+        _stop(str(error))
+    except typer.Abort:
+        _stop("stopped", 130)
+    except UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # the help has been asked for by giving nothing
+            error.show()  # type: ignore[attr-defined]
+            sys.exit(2)
+        place = getattr(getattr(error, "ctx", None), "command_path", "holobind")
+        _stop(f"{error.format_message().rstrip('.')}; see {place} --help")  # type: ignore[attr-defined]
+    sys.exit(ended if isinstance(ended, int) else 0)
+
+
+def _stop(message: str, code: int = 2) -> NoReturn:
+    typer.echo(f"holobind: {' '.join(message.split())}", err=True)
+    sys.exit(code)
