@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test bench-deps clean
+.PHONY: setup demo test paper bench-deps clean
 
 setup: $(READY)
 
@@ -25,6 +25,14 @@ test: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest
+
+# Every figure of the paper, and docs/reproduction.md from them: a quarter of an hour on 2 cores.
+paper: setup
+	for name in response response-spread capacity retrieval-error; do \
+	    $(BIN)/holobind paper $$name --out experiments/results || exit 1; done
+	mkdir -p docs/figures
+	mv experiments/results/*.png docs/figures/
+	$(BIN)/holobind paper report --results experiments/results --page docs/reproduction.md
 
 bench-deps: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group bench

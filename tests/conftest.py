@@ -1,6 +1,27 @@
 """Fixtures and settings shared by all tests."""
 
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile("holobind", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("holobind")
+
+SHARED = Path(__file__).parents[1].parent / "shared" / "data"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def own_cache(tmp_path_factory):
+    """Tests never read or write the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOLOBIND_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def shared_data():
+    """Real datasets, kept beside the project and never in it."""
+    if not SHARED.is_dir():
+        pytest.skip(f"the real datasets are not at {SHARED}")
+    return SHARED

@@ -1,10 +1,97 @@
 """`holobind paper NAME`: every figure and table of the paper by one command."""
 
+import json
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
 app = typer.Typer(help="Redo a figure or table of the paper.", no_args_is_help=True)
 
+Out = Annotated[Path, typer.Option(help="Folder for NAME.json and NAME.png.")]
+Seed = Annotated[int, typer.Option(min=0, help="Every random number follows from it.")]
+Quick = Annotated[bool, typer.Option("--quick", help="A smaller grid, for a first look; under a minute.")]
+Trials = Annotated[int, typer.Option(min=1, help="Statements drawn at each point; the paper has 10.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers as one line of JSON.")]
 
-@app.callback()
-def _group() -> None:
-    """Redo a figure or table of the paper."""
+HERE = Path("paper-results")
+
+
+@app.command()
+def response(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
+    """Figure 1: the mean answer to present and absent pairs, naive and projected, d = 256.
+
+    Example: holobind paper response --out results
+    """
+    _run("response", out, as_json, seed=seed, quick=quick)
+
+
+@app.command()
+def capacity(
+    out: Out = HERE, seed: Seed = 0, quick: Quick = False, trials: Trials = 10, as_json: AsJson = False
+) -> None:
+    """Appendix: how many pairs a vector holds at 3 % errors, for every system and d = 25 to 8100.
+
+    Example: holobind paper capacity --quick --out results
+    """
+    _run("capacity", out, as_json, seed=seed, quick=quick, trials=trials)
+
+
+@app.command("retrieval-error")
+def retrieval_error(
+    out: Out = HERE, seed: Seed = 0, quick: Quick = False, trials: Trials = 10, as_json: AsJson = False
+) -> None:
+    """Appendix: how often a distractor beats the truth, over the number of pairs, for every system and d.
+
+    Example: holobind paper retrieval-error --quick --out results
+    """
+    _run("retrieval_error", out, as_json, seed=seed, quick=quick, trials=trials)
+
+
+@app.command("response-spread")
+def response_spread(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
+    """Appendix: mean and standard deviation of the answers for 4 to 65,536 pairs, d = 256.
+
+    Example: holobind paper response-spread --out results
+    """
+    _run("response_spread", out, as_json, seed=seed, quick=quick)
+
+
+@app.command()
+def report(
+    results: Annotated[Path, typer.Option(help="Folder with the experiments' JSON files.")] = HERE,
+    page: Annotated[Path, typer.Option(help="The Markdown file to write.")] = Path("reproduction.md"),
+) -> None:
+    """Write the page that sets all results beside the paper's.
+
+    Example: holobind paper report --results paper-results --page reproduction.md
+    """
+    from holobind_paper import report
+
+    report.run(results, page)
+    typer.echo(f"{page} written")
+
+
+@app.command()
+def demo(out: Out = Path("demo"), seed: Seed = 0) -> None:
+    """The red cat and the blue dog, and how many such pairs one vector can hold.
+
+    Example: holobind paper demo --out demo
+    """
+    from holobind_paper import demo, result
+
+    demo.run(result.folder(out), seed)
+
+
+def _run(name: str, out: Path, as_json: bool, **options: int) -> None:
+    from holobind_paper import result
+
+    data = import_module(f"holobind_paper.{name}").run(result.folder(out), **options)
+    if as_json:
+        typer.echo(json.dumps(data))
+        return
+    stem = out / data["experiment"]
+    for key, value in data.get("agreement", {}).items():
+        typer.echo(f"{key.replace('_', ' ')}: {value}")
+    typer.echo(f"{stem}.json and {stem}.png written in {data['seconds']} s")

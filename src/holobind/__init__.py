@@ -8,72 +8,64 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from holobind import vsa
-    from holobind.algebra import (
-        bind,
-        bundle,
-        identity,
-        inverse,
-        involution,
-        permute,
-        power,
-        random,
-        similarity,
-        unbind,
-        unitary,
-    )
-    from holobind.codebook import Codebook, DenseCodebook, OrbitCodebook, RandomCodebook
-    from holobind.errors import DTypeError, HolobindError, LabelError, OptionError, ShapeError
+    from holobind import data as data
+    from holobind import metrics as metrics
+    from holobind import structures as structures
+    from holobind import vsa as vsa
+    from holobind.algebra import bind as bind
+    from holobind.algebra import bundle as bundle
+    from holobind.algebra import identity as identity
+    from holobind.algebra import inverse as inverse
+    from holobind.algebra import involution as involution
+    from holobind.algebra import permute as permute
+    from holobind.algebra import power as power
+    from holobind.algebra import random as random
+    from holobind.algebra import similarity as similarity
+    from holobind.algebra import unbind as unbind
+    from holobind.algebra import unitary as unitary
+    from holobind.codebook import Codebook as Codebook
+    from holobind.codebook import DenseCodebook as DenseCodebook
+    from holobind.codebook import OrbitCodebook as OrbitCodebook
+    from holobind.codebook import RandomCodebook as RandomCodebook
+    from holobind.errors import DataError as DataError
+    from holobind.errors import DTypeError as DTypeError
+    from holobind.errors import ExpressionError as ExpressionError
+    from holobind.errors import FileError as FileError
+    from holobind.errors import HolobindError as HolobindError
+    from holobind.errors import LabelError as LabelError
+    from holobind.errors import OptionError as OptionError
+    from holobind.errors import ShapeError as ShapeError
+    from holobind.errors import UnknownNameError as UnknownNameError
+    from holobind.head import HolographicHead as HolographicHead
+    from holobind.head import LinearHead as LinearHead
+    from holobind.losses import present_and_missing as present_and_missing
+    from holobind.losses import query_loss as query_loss
+    from holobind.losses import regression_loss as regression_loss
+    from holobind.losses import softmax_loss as softmax_loss
+    from holobind.noise import capacity as capacity
+    from holobind.noise import dimension_for as dimension_for
+    from holobind.noise import pairs_held as pairs_held
+    from holobind.vocabulary import Answer as Answer
+    from holobind.vocabulary import LargeVocabulary as LargeVocabulary
+    from holobind.vocabulary import Statement as Statement
+    from holobind.vocabulary import Vocabulary as Vocabulary
 
 __version__ = "0.1.0"
 
-_HOME = {
-    "bind": "algebra",
-    "bundle": "algebra",
-    "identity": "algebra",
-    "inverse": "algebra",
-    "involution": "algebra",
-    "permute": "algebra",
-    "power": "algebra",
-    "random": "algebra",
-    "similarity": "algebra",
-    "unbind": "algebra",
-    "unitary": "algebra",
-    "Codebook": "codebook",
-    "DenseCodebook": "codebook",
-    "OrbitCodebook": "codebook",
-    "RandomCodebook": "codebook",
-    "DTypeError": "errors",
-    "HolobindError": "errors",
-    "LabelError": "errors",
-    "OptionError": "errors",
-    "ShapeError": "errors",
+_MODULES = ("data", "metrics", "structures", "vsa")
+_NAMES = {
+    "algebra": "bind bundle identity inverse involution permute power random similarity unbind unitary",
+    "codebook": "Codebook DenseCodebook OrbitCodebook RandomCodebook",
+    "errors": "DataError DTypeError ExpressionError FileError HolobindError LabelError OptionError ShapeError "
+    "UnknownNameError",
+    "head": "HolographicHead LinearHead",
+    "losses": "present_and_missing query_loss regression_loss softmax_loss",
+    "noise": "capacity dimension_for pairs_held",
+    "vocabulary": "Answer LargeVocabulary Statement Vocabulary",
 }
-_MODULES = ("vsa",)
+_HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = [
-    "Codebook",
-    "DTypeError",
-    "DenseCodebook",
-    "HolobindError",
-    "LabelError",
-    "OptionError",
-    "OrbitCodebook",
-    "RandomCodebook",
-    "ShapeError",
-    "bind",
-    "bundle",
-    "identity",
-    "inverse",
-    "involution",
-    "permute",
-    "power",
-    "random",
-    "similarity",
-    "unbind",
-    "unitary",
-    "vsa",
-]
+__all__ = sorted([*_MODULES, *_HOME])  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> object:

@@ -6,11 +6,13 @@ Results go to stdout, progress to stderr.
 
 import sys
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import holobind
+from holobind import data_cli
 from holobind.errors import HolobindError
 
 app = typer.Typer(
@@ -32,6 +34,58 @@ def _options(
         raise typer.Exit
 
 
+@app.command()
+def ask(
+    statement: Annotated[
+        str | None, typer.Argument(help="Such as 'red*cat + blue*dog'; without it, a conversation.")
+    ] = None,
+    query: Annotated[list[str] | None, typer.Option("--query", "-q", help="What to ask; may be given again.")] = None,
+    has: Annotated[list[str] | None, typer.Option(help="A part to look for, such as 'red*cat'.")] = None,
+    dim: Annotated[int, typer.Option(min=1, help="Numbers in a vector.")] = 512,
+    seed: Annotated[int, typer.Option(help="The vectors follow from it and the names.")] = 0,
+    k: Annotated[int, typer.Option("-k", min=1, help="Candidates to show.")] = 5,
+    vocabulary: Annotated[Path | None, typer.Option(help="A saved vocabulary to start from.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One line of JSON for each answer.")] = False,
+) -> None:
+    """Say something in one vector, and ask it questions.
+
+    Examples:
+
+      holobind ask "red*cat + blue*dog" --query red
+
+      holobind ask "first*(name*Jane + age*30) + second*(name*Joe + age*33)" --query "first*name"
+
+      holobind ask                            a conversation; type help
+    """
+    from holobind.repl import Conversation
+    from holobind.vocabulary import Vocabulary
+
+    names = Vocabulary.load(vocabulary) if vocabulary else Vocabulary(dim, seed)
+    conversation = Conversation(names, k, as_json)
+    if statement is not None:
+        shown = conversation.say(statement)
+        if not query and not has:
+            typer.echo(shown)
+    for asked in query or ():
+        typer.echo(conversation.ask(asked))
+    for part in has or ():
+        typer.echo(conversation.has(part))
+    if query or has:
+        return
+    typer.echo("Ask with a ? at the end; help tells more, quit ends.", err=True)
+    while (line := _typed("> ")) is not None and (reply := conversation.reply(line)) is not None:
+        typer.echo(reply)
+
+
+def _typed(prompt: str) -> str | None:
+    """The next line of standard input, None at its end; a prompt only where somebody reads it."""
+    try:
+        return input(prompt if sys.stdin.isatty() else "")
+    except EOFError:
+        return None
+
+
+app.add_typer(data_cli.app, name="data")
 for verb in entry_points(group="holobind.verbs"):
     app.add_typer(verb.load(), name=verb.name)
 

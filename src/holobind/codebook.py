@@ -57,8 +57,8 @@ class RandomCodebook(Codebook):
 
     def _encode(self, labels: Tensor, offsets: Tensor) -> Tensor:
         most = max(1, TILE // self.dim)
-        parts = [sum_sets(self._phases(part).flatten(1), at) for part, at in portions(labels, offsets, most)]
-        return self._answer(torch.cat(parts))
+        sums = [sum_sets(self._phases(part).flatten(1), at) for part, at in portions(labels, offsets, most)]
+        return self._answer(torch.cat(sums))
 
     def _vectors(self, ids: Tensor) -> Tensor:
         drawn = signals(torch.view_as_complex(self._phases(ids)), self.dim)
@@ -122,7 +122,8 @@ class OrbitCodebook(Codebook):
         bases = self._conjugates()[first // self.dim : -(-last // self.dim)].conj()
         room = len(bases) * self.dim - weights.shape[1]
         padded = nn.functional.pad(weights, (0, room)) if room else weights
-        return (rfft(padded.unflatten(1, (-1, self.dim))) * bases).sum(1)
+        spectra = rfft(padded.unflatten(1, (-1, self.dim)))
+        return (spectra.mul_(bases) if self.bases is None else spectra * bases).sum(1)
 
     def _blocks(self, rows: int, memory: int) -> Iterator[tuple[slice, int, int]]:
         height, width = self._tile(rows, memory)
@@ -143,30 +144,37 @@ class OrbitCodebook(Codebook):
         at least k scores >= t. Any other base has scores <= t, and those that equal t stand behind k labels that
         score as much or more and, where as much, are in lower bases, that is, have lower numbers.
         """
-        asked, d = self._ask(v), self.dim
-        height, width = self._tile(len(v), memory // 2)
+        asked, readers, d = self._ask(v), self._conjugates(), self.dim
+        height, width = self._tile(len(v), memory)
         chosen = min(k, self.n_bases)
-        height = max(1, min(height, memory // (32 * chosen * d)))
+        height = max(1, min(height, memory // (24 * chosen * d)))  # the second look, at the chosen bases
+        tail = self.n_labels - (self.n_bases - 1) * d
         best = v.new_empty(len(v), k)
         ids = torch.empty(len(v), k, dtype=torch.long, device=v.device)
-        tail = self.n_labels - (self.n_bases - 1) * d
-        conjugates = self._conjugates()
+        # Two tensors of a tile that come and go in turn make malloc give pages back to the system and fetch them
+        # again, which doubled the time. One is therefore kept, and the other gone before its successor is made.
+        room = asked.new_empty(height, width, asked.shape[1])
         for top in range(0, len(v), height):
             part = asked[top : top + height, None]
             maxima = v.new_empty(len(part), self.n_bases)
-            scored = v.new_empty(0)
             for first in range(0, self.n_bases, width):
-                scored = irfft(part * conjugates[first : first + width], n=d)
+                some = readers[first : first + width]
+                product = torch.mul(part, some, out=room[: len(part), : len(some)])
+                scored = irfft(product, n=d)
                 if first + width >= self.n_bases:
                     scored[:, -1, tail:] = -torch.inf
                 torch.amax(scored, -1, out=maxima[:, first : first + width])
+                if width < self.n_bases:
+                    del scored
             bases = first_largest(maxima, chosen)[1].sort(1).values
             if width >= self.n_bases:
-                scored = scored.gather(1, bases[..., None].expand(-1, -1, d))
+                rows = torch.arange(len(part), device=v.device)[:, None] * self.n_bases
+                scored = scored.flatten(0, 1).index_select(0, (bases + rows).flatten()).view(len(part), chosen * d)
             else:
-                scored = irfft(part * conjugates[bases], n=d)
-                scored[:, -1, tail:].masked_fill_((bases[:, -1:] == self.n_bases - 1), -torch.inf)
-            found, where = first_largest(scored.flatten(1), k)
+                scored = irfft(part * readers[bases], n=d)
+                scored[:, -1, tail:].masked_fill_(bases[:, -1:] == self.n_bases - 1, -torch.inf)
+            found, where = first_largest(scored.view(len(part), chosen * d), k)
+            del scored
             best[top : top + height] = found
             ids[top : top + height] = bases.gather(1, where // d) * d + where % d
         return best, ids
@@ -175,18 +183,27 @@ class OrbitCodebook(Codebook):
         if self.bases is not None:
             return sum_sets(self._vectors(labels), offsets)
         most = max(1, TILE // self.dim)
-        return torch.cat([sum_sets(self._vectors(part), at) for part, at in portions(labels, offsets, most)])
+        sums = [sum_sets(self._vectors(part), at) for part, at in portions(labels, offsets, most)]
+        return torch.cat(sums) if len(sums) > 1 else sums[0]
 
     def _vectors(self, ids: Tensor) -> Tensor:
-        # Twice around the ring, every roll is a slice of its base.
-        starts = (ids // self.dim * 2 + 1) * self.dim - ids % self.dim
+        starts = ids // self.dim * (3 * self.dim) + self.dim - ids
         if self.bases is not None:
             ring = irfft(self._conjugates().conj(), n=self.dim).repeat(1, 2).flatten()
             return ring[starts[:, None] + torch.arange(self.dim, device=starts.device)]
+        rings = self.rings()
+        return rings.as_strided((rings.numel() - self.dim + 1, self.dim), (1, 1)).index_select(0, starts)
+
+    def rings(self) -> Tensor:
+        """Each base twice in a row, so that every roll of it is a slice: label i starts at 3 d (i // d) + d - i.
+
+        Made when first used, and kept: training wants it, searching does not.
+
+        Shapes: -> (bases * 2 d)
+        """
         if self._rings is None:
             self._rings = signals(self._readers.conj(), self.dim).repeat(1, 2).flatten()
-        every_slice = self._rings.as_strided((self._rings.numel() - self.dim + 1, self.dim), (1, 1))
-        return every_slice.index_select(0, starts)
+        return self._rings
 
     def bound(self, p: Tensor) -> Codebook:
         if self.bases is not None:

@@ -17,5 +17,21 @@ class OptionError(HolobindError, ValueError):
     """An option with a value outside what is allowed."""
 
 
-class LabelError(HolobindError, IndexError):
-    """A label that is not in the label space."""
+class ExpressionError(HolobindError, ValueError):
+    """A statement that the parser cannot read; the text names the position."""
+
+
+class UnknownNameError(HolobindError, LookupError):
+    """A name that the vocabulary does not have."""
+
+
+class FileError(HolobindError, ValueError):
+    """A file that is missing, damaged, or of another format."""
+
+
+class DataError(HolobindError, ValueError):
+    """A file or matrix that is not what it should be; the text names the file and the line."""
+
+
+class LabelError(DataError, IndexError):
+    """A label outside the space of labels."""

@@ -113,8 +113,7 @@ class Codebook(nn.Module):
 
         Shapes: (total), (rows) -> (rows, d)
         """
-        checked_sets(labels, offsets, self.n_labels)
-        return self._encode(labels.to(self.device, torch.long), offsets.to(self.device, torch.long))
+        return self._encode(*checked_sets(labels, offsets, self.n_labels, self.device))
 
     def mix(self, weights: Tensor) -> Tensor:
         """sum_i weights[i] c_i over all labels: the derivative of `scores`.
@@ -228,12 +227,12 @@ def first_largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
     Shapes: (rows, n) -> (rows, k), (rows, k)
     """
-    found, where = scores.topk(k, dim=1)
-    where = where.sort(1).values
+    found, where = scores.topk(min(k + 1, scores.shape[1]), dim=1)
+    # If the next one equals the last one wanted, which of the equals were found was left to chance.
+    torn = (found[:, k - 1] == found[:, k]).nonzero()[:, 0] if found.shape[1] > k else where.new_empty(0)
+    where = where[:, :k].sort(1).values
     found, order = scores.gather(1, where).sort(dim=1, descending=True, stable=True)
     where = where.gather(1, order)
-    # If more than k reach the smallest one chosen, which of its equals were chosen was left to chance.
-    torn = ((scores >= found[:, -1:]).sum(1) > k).nonzero()[:, 0]
     if len(torn):
         some, at = scores[torn].sort(dim=1, descending=True, stable=True)
         found[torn], where[torn] = some[:, :k], at[:, :k]

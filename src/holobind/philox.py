@@ -44,7 +44,9 @@ def phases(seed: int, ids: Tensor, dim: int) -> Tensor:
     blocks = -(-frequencies // 8)
     column, zero = ids[:, None], ids.new_zeros(())
     position = torch.arange(blocks, device=ids.device)
-    words = torch.stack(philox((position, column & _LOW, column >> 32, zero), (seed & _LOW, seed >> 32 & _LOW)), -1)
+    words = torch.stack(
+        philox((position, column & _LOW, column >> 32 & _LOW, zero), (seed & _LOW, seed >> 32 & _LOW)), -1
+    )
     chosen = torch.stack([words & 0xFFFF, words >> 16], -1).flatten(1)[:, :frequencies].contiguous()
     chosen[:, 0] &= 0x8000
     if dim % 2 == 0:

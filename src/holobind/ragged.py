@@ -26,8 +26,10 @@ def checked_labels(labels: Tensor, n_labels: int) -> Tensor:
     return labels
 
 
-def checked_sets(labels: Tensor, offsets: Tensor, n_labels: int, rows: int | None = None) -> None:
-    """Refuse what is not a list of sets of labels in this space, or not as many sets as there are rows."""
+def checked_sets(
+    labels: Tensor, offsets: Tensor, n_labels: int, device: torch.device, rows: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """The sets as int64 on `device`, if all labels are in this space and there are as many sets as rows."""
     checked_labels(labels, n_labels)
     if not isinstance(offsets, Tensor) or offsets.dtype not in (torch.int64, torch.int32):
         raise DTypeError(f"offsets: wants a tensor of int64 or int32, got {getattr(offsets, 'dtype', type(offsets))}")
@@ -35,12 +37,13 @@ def checked_sets(labels: Tensor, offsets: Tensor, n_labels: int, rows: int | Non
         wanted = "one dimension" if rows is None else f"one entry for each of the {rows} rows"
         hint = "; pass indptr[:-1]" if rows is not None and offsets.shape == (rows + 1,) else ""
         raise ShapeError(f"offsets: wants {wanted}, got shape {tuple(offsets.shape)}{hint}")
-    if len(offsets) == 0 and labels.numel():
-        raise ShapeError(f"offsets: has no row for the {labels.numel()} labels")
-    if len(offsets) and not (offsets[0] == 0 and lengths(labels, offsets).min() >= 0):
-        raise ShapeError(
-            f"offsets: must start at 0, never fall and end at no more than the number of labels, {labels.numel()}"
-        )
+    total = labels.numel()
+    if len(offsets) == 0:
+        if total:
+            raise ShapeError(f"offsets: has no row for the {total} labels")
+    elif offsets[0].item() != 0 or offsets[-1].item() > total or (offsets[1:] < offsets[:-1]).any().item():
+        raise ShapeError(f"offsets: must start at 0, never fall and end at no more than the number of labels, {total}")
+    return labels.to(device, torch.long), offsets.to(device, torch.long)
 
 
 def lengths(labels: Tensor, offsets: Tensor) -> Tensor:

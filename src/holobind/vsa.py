@@ -27,6 +27,7 @@ class VSA(Protocol):
     def random(self, n: int, d: int, generator: torch.Generator | None = None) -> Tensor: ...
     def bind(self, a: Tensor, b: Tensor) -> Tensor: ...
     def unbind(self, s: Tensor, b: Tensor) -> Tensor: ...
+    def invert(self, b: Tensor) -> Tensor: ...
     def bundle(self, stack: Tensor) -> Tensor: ...
     def similarity(self, a: Tensor, b: Tensor) -> Tensor: ...
 
@@ -52,8 +53,7 @@ class HRR(_Summed):
     inverse: Literal["exact", "approximate"] = "exact"
 
     def __post_init__(self) -> None:
-        if self.inverse not in ("exact", "approximate"):
-            raise OptionError(f"HRR: inverse must be 'exact' or 'approximate', got {self.inverse!r}")
+        _check_inverse(self)
 
     def random(self, n: int, d: int, generator: torch.Generator | None = None) -> Tensor:
         return algebra.random(n, d, generator)
@@ -62,9 +62,10 @@ class HRR(_Summed):
         return algebra.bind(a, b)
 
     def unbind(self, s: Tensor, b: Tensor) -> Tensor:
-        if self.inverse == "exact":
-            return algebra.bind(s, algebra.inverse(b))
-        return algebra.unbind(s, b)
+        return algebra.bind(s, self.invert(b)) if self.inverse == "exact" else algebra.unbind(s, b)
+
+    def invert(self, b: Tensor) -> Tensor:
+        return algebra.inverse(b) if self.inverse == "exact" else algebra.involution(b)
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,9 @@ class UnitaryHRR(_Summed):
 
     def unbind(self, s: Tensor, b: Tensor) -> Tensor:
         return algebra.unbind(s, b)
+
+    def invert(self, b: Tensor) -> Tensor:
+        return algebra.involution(b)
 
 
 @dataclass(frozen=True)
@@ -103,9 +107,12 @@ class VTB(_Summed):
         S, B, scale = self._matrices(s, b)
         return (S @ B * scale).flatten(-2)
 
+    def invert(self, b: Tensor) -> Tensor:
+        m = _side(b.shape[-1])
+        return b.unflatten(-1, (m, m)).mT.flatten(-2)
+
     def _matrices(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, float]:
-        if a.shape[-1:] != b.shape[-1:]:
-            raise ShapeError(f"VTB: the vectors differ in length, {a.shape[-1]} and {b.shape[-1]}")
+        _check_lengths(self, a, b)
         m = _side(a.shape[-1])
         return a.unflatten(-1, (m, m)), b.unflatten(-1, (m, m)), m**0.5
 
@@ -114,8 +121,15 @@ class VTB(_Summed):
 class MAPC:
     """Continuous multiply-add-permute (Gayler 1998): uniform symbols in [-1, 1], element-wise product.
 
-    A bundle is clipped back into [-1, 1], without which its vectors would not be of the system.
+    What leaves [-1, 1] is clipped back: bundles, and answers under inverse="exact", which divides by the key
+    and is what the paper's curve shows. inverse="approximate" multiplies by the key, as is usual, and holds
+    about twice as many pairs. Division by an element that is exactly 0 answers 0.
     """
+
+    inverse: Literal["exact", "approximate"] = "exact"
+
+    def __post_init__(self) -> None:
+        _check_inverse(self)
 
     def random(self, n: int, d: int, generator: torch.Generator | None = None) -> Tensor:
         if n < 0 or d < 1:
@@ -123,16 +137,37 @@ class MAPC:
         return torch.rand(n, d, generator=generator) * 2 - 1
 
     def bind(self, a: Tensor, b: Tensor) -> Tensor:
+        _check_lengths(self, a, b)
         return a * b
 
     def unbind(self, s: Tensor, b: Tensor) -> Tensor:
-        return s * b
+        _check_lengths(self, s, b)
+        answer = s * self.invert(b)
+        return answer.clamp(-1, 1) if self.inverse == "exact" else answer
+
+    def invert(self, b: Tensor) -> Tensor:
+        if self.inverse == "approximate":
+            return b
+        return torch.where(b == 0, 0, torch.where(b == 0, 1, b).reciprocal())
 
     def bundle(self, stack: Tensor) -> Tensor:
         return stack.sum(-2).clamp(-1, 1)
 
     def similarity(self, a: Tensor, b: Tensor) -> Tensor:
         return algebra.similarity(a, b)
+
+
+def _check_inverse(system: HRR | MAPC) -> None:
+    if system.inverse not in ("exact", "approximate"):
+        name = type(system).__name__
+        raise OptionError(f"{name}: inverse must be 'exact' or 'approximate', got {system.inverse!r}")
+
+
+def _check_lengths(system: VTB | MAPC, a: Tensor, b: Tensor) -> None:
+    if a.shape[-1:] != b.shape[-1:]:
+        raise ShapeError(
+            f"{type(system).__name__}: the vectors differ in length; shapes {tuple(a.shape)} and {tuple(b.shape)}"
+        )
 
 
 def _side(d: int) -> int:

@@ -1,0 +1,35 @@
+"""Data for extreme multi-label learning: read, write and convert it, make it, fetch it, describe it.
+
+import holobind as hb
+dataset = hb.data.load("eurlex-4k")
+dataset.train.X, dataset.train.Y, dataset.test, dataset.label_names
+"""
+
+from holobind.data.dataset import Dataset, Part
+from holobind.data.formats import FORMATS, load
+from holobind.data.python_calls import python_calls
+from holobind.data.registry import PUBLISHED, Published, download, fetch, published
+from holobind.data.statistics import paper_table, plot, statistics
+from holobind.data.synthetic import synthetic
+from holobind.data.words import tfidf
+from holobind.data.writing import convert, write
+
+__all__ = [
+    "FORMATS",
+    "PUBLISHED",
+    "Dataset",
+    "Part",
+    "Published",
+    "convert",
+    "download",
+    "fetch",
+    "load",
+    "paper_table",
+    "plot",
+    "published",
+    "python_calls",
+    "statistics",
+    "synthetic",
+    "tfidf",
+    "write",
+]

@@ -1,0 +1,100 @@
+"""What a dataset is: sparse features and sparse labels for training and for testing, and their names."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from holobind.errors import DataError
+
+# Its numbers are float32 (features) or int32 (labels); scipy's own type parameters are not settled yet.
+Matrix: TypeAlias = csr_array[Any, tuple[int, int]]
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """The points of one split.
+
+    X      (points, features)  float32 CSR, ids ascending
+    Y      (points, labels)    int32 CSR of ones, ids ascending
+    texts  one document a point, or None
+    """
+
+    X: Matrix
+    Y: Matrix
+    texts: list[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.X.shape[0] != self.Y.shape[0]:
+            raise DataError(f"the features have {self.X.shape[0]} rows and the labels {self.Y.shape[0]}")
+        if self.texts is not None and len(self.texts) != self.X.shape[0]:
+            raise DataError(f"the features have {self.X.shape[0]} rows and there are {len(self.texts)} texts")
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A training part, a test part where there is one, and the names of labels and features where they are known."""
+
+    train: Part
+    test: Part | None = None
+    label_names: list[str] | None = None
+    feature_names: list[str] | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        for part in self.parts.values():
+            if (part.X.shape[1], part.Y.shape[1]) != (self.n_features, self.n_labels):
+                raise DataError(
+                    f"train has {self.n_features} features and {self.n_labels} labels, "
+                    f"test has {part.X.shape[1]} and {part.Y.shape[1]}"
+                )
+        for what, names, n in (
+            ("label", self.label_names, self.n_labels),
+            ("feature", self.feature_names, self.n_features),
+        ):
+            if names is not None and len(names) != n:
+                raise DataError(f"there are {len(names)} {what} names for {n} {what}s")
+
+    @property
+    def n_features(self) -> int:
+        return int(self.train.X.shape[1])
+
+    @property
+    def n_labels(self) -> int:
+        return int(self.train.Y.shape[1])
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        return {"train": self.train} if self.test is None else {"train": self.train, "test": self.test}
+
+    @property
+    def texts(self) -> dict[str, list[str]] | None:
+        """The documents by part, or None unless every part has them."""
+        texts = {name: part.texts for name, part in self.parts.items() if part.texts is not None}
+        return texts if len(texts) == len(self.parts) else None
+
+
+def matrix(data: Any, ids: Any, indptr: Any, shape: tuple[int, int]) -> Matrix:
+    """CSR from arrays that are already right, with 32-bit indices where they suffice."""
+    small = max(len(ids), *shape) < 2**31
+    kind = np.int32 if small else np.int64
+    built: Matrix = csr_array((data, ids.astype(kind, copy=False), indptr.astype(kind, copy=False)), shape=shape)
+    built.has_sorted_indices = True
+    built.has_canonical_format = True
+    return built
+
+
+def widen(m: Matrix, columns: int) -> Matrix:
+    return matrix(m.data, m.indices, m.indptr, (m.shape[0], columns))
+
+
+def label_matrix(rows: Sequence[Sequence[int]], n_labels: int) -> Matrix:
+    """Sets of label ids, each ascending, as a matrix of ones."""
+    ends = np.cumsum([0, *map(len, rows)])
+    ids = np.fromiter((i for row in rows for i in row), np.int32, int(ends[-1]))
+    return matrix(np.ones(len(ids), np.int32), ids, ends, (len(rows), n_labels))

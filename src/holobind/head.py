@@ -1,0 +1,279 @@
+"""Output layers for very many labels. A head answers: what is the loss, and which are the top k labels?
+
+    head(h)                         (rows, in) -> outputs
+    head.loss(h, labels, offsets)   mean over rows; label sets are ragged, as in `torch.nn.EmbeddingBag`
+    head.scores(h)                  (rows, in) -> (rows, L)
+    head.top_k(h, k)                (rows, in) -> scores and labels, (rows, k) each, best first
+    head.present(h, threshold)      (rows, in) -> ragged label sets
+
+`LinearHead` and `HolographicHead` differ in nothing else, so an experiment can swap one for the other.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from copy import deepcopy
+from math import sqrt
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits, linear
+
+from holobind import algebra, losses
+from holobind.codebook import DenseCodebook, OrbitCodebook, RandomCodebook
+from holobind.errors import OptionError, ShapeError
+from holobind.labelspace import MEMORY, Codebook, first_largest
+from holobind.ragged import checked_sets, lengths
+
+HolographicLoss = Literal["softmax", "query", "query-abs", "regression"]
+LinearLoss = Literal["bce", "softmax"]
+Learn = Literal["present", "missing", "labels"]
+
+
+class HolographicHead(nn.Module):
+    """An output layer of h x d weights for any number of labels.
+
+    Parameters: `weight` (d, in_features), `bias` (d); with loss="softmax" also `log_temperature` ().
+    `learn` adds "present" and "missing" (d) each, and "labels", the codebook's: (bases, d) of an orbit, (L, d) of
+    a random one. All of them pass through the projection at each use and so stay unitary.
+
+    codebook: "orbit" (fast), "random" (the paper's), "naive" (the paper's failed ablation), or one of your own.
+    loss:     "softmax" (accurate; O(L log d) a row with an orbit), "query" (the paper's; the same cost for any L),
+              "query-abs" (the listing in its appendix), "regression" (its failure). See `losses`.
+
+    With fixed vectors the query losses ask `s` for codebooks bound with p and m in advance, so that no transform
+    is left in them: <p* (x) s, c> = <s, p (x) c>. The softmax loss has no use for p: its scores are <s, c>.
+    """
+
+    p: Tensor
+    m: Tensor
+
+    def __init__(
+        self,
+        in_features: int,
+        n_labels: int,
+        dim: int,
+        codebook: str | Codebook = "orbit",
+        loss: HolographicLoss = "softmax",
+        seed: int = 0,
+        learn: Sequence[Learn] = (),
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        _one_of("HolographicHead", "loss", loss, get_args(HolographicLoss))
+        for part in learn:
+            _one_of("HolographicHead", "learn", part, get_args(Learn))
+        if loss == "softmax" and ("present" in learn or "missing" in learn):
+            raise OptionError("HolographicHead: the softmax loss has no present and missing vectors to learn")
+        self.kind, self.learn = loss, tuple(learn)
+        self.weight, self.bias = _layer(in_features, dim, bias, seed)
+        self.codebook = _codebook(codebook, n_labels, dim, seed)
+        self.log_temperature = nn.Parameter(torch.zeros(())) if loss == "softmax" else None
+        self._asked: Codebook | None = None  # p (x) c_i and m (x) c_i, if they are fixed
+        self._absent: Codebook | None = None
+        self._everything: Tensor | None = None
+        if loss != "softmax":
+            self._draw_keys(seed)
+        if "labels" in learn:
+            self.codebook = self.codebook.learnable()
+
+    def _draw_keys(self, seed: int) -> None:
+        dim = self.codebook.dim
+        if self.codebook.unitary:
+            keys = losses.present_and_missing(dim, seed)
+        else:  # the ablation without projection: none here either
+            keys = tuple(algebra.random(2, dim, torch.Generator().manual_seed(seed)))
+        for name, word, key in zip("pm", ("present", "missing"), keys, strict=True):
+            if word in self.learn:
+                self.register_parameter(name, nn.Parameter(key))
+            else:
+                self.register_buffer(name, key, persistent=False)
+        if self.codebook.unitary and not self.learn:
+            self._asked, self._absent = (self.codebook.bound(key) for key in keys)
+
+    @property
+    def n_labels(self) -> int:
+        return self.codebook.n_labels
+
+    def grown_to(self, n_labels: int) -> "HolographicHead":
+        """A copy that knows more labels: the weights fit any number, and the labels it knew keep their vectors."""
+        grown = deepcopy(self)
+        grown.codebook = self.codebook.grown_to(n_labels)
+        if self._asked is not None and self._absent is not None:
+            grown._asked, grown._absent = self._asked.grown_to(n_labels), self._absent.grown_to(n_labels)
+        grown._everything = None
+        return grown
+
+    @property
+    def temperature(self) -> Tensor | None:
+        """What the softmax loss multiplies scores with."""
+        return None if self.log_temperature is None else self.log_temperature.exp()
+
+    def forward(self, h: Tensor) -> Tensor:
+        """The holographic output s.  Shapes: (rows, in_features) -> (rows, d)"""
+        return linear(h, self.weight, self.bias)
+
+    def loss(self, h: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
+        """How wrong the output is about the present labels.  Shapes: (rows, in), (total), (rows) -> ()"""
+        s = self(h)
+        if self.log_temperature is not None:
+            return losses.softmax_loss(s, labels, offsets, self.codebook, self.log_temperature.exp())
+        if self.kind == "query" and self._asked is not None and self._absent is not None:
+            return self._folded(s, labels, offsets, self._asked, self._absent)
+        p, m = self._keys()
+        if self.kind == "regression":
+            return losses.regression_loss(s, labels, offsets, self.codebook, p, m, everything=self._all_labels())
+        variant: losses.Variant = "abs" if self.kind == "query-abs" else "cosine"
+        return losses.query_loss(s, labels, offsets, self.codebook, p, m, variant=variant)
+
+    def scores(self, h: Tensor) -> Tensor:
+        """<p* (x) s, c_i>, or <s, c_i> with the softmax loss, for all labels.  Shapes: (rows, in) -> (rows, L)"""
+        book, v = self._question(h)
+        return book.scores(v)
+
+    def top_k(self, h: Tensor, k: int, *, memory: int = MEMORY) -> tuple[Tensor, Tensor]:
+        """The k largest scores, exactly, and their labels.  Shapes: (rows, in) -> (rows, k), (rows, k)"""
+        book, v = self._question(h)
+        return book.top_k(v, k, memory=memory)
+
+    def present(self, h: Tensor, threshold: float = 0.5) -> tuple[Tensor, Tensor]:
+        """All labels with a score above the threshold: the paper's rule, for which a present label scores about 1.
+
+        Ragged sets of labels.  Shapes: (rows, in) -> (total), (rows)
+        """
+        book, v = self._question(h)
+        return book.above(v, threshold)
+
+    def _folded(self, s: Tensor, labels: Tensor, offsets: Tensor, asked: Codebook, absent: Codebook) -> Tensor:
+        fits = s.dtype in (torch.float32, torch.bfloat16, torch.float16) and s.device.type == "cpu" and s.ndim == 2
+        if fits and isinstance(asked, OrbitCodebook) and isinstance(absent, OrbitCodebook):
+            from holobind.fused import FusedQuery  # compiles when first used
+
+            if labels.dtype == offsets.dtype == torch.int64 and offsets.shape == s.shape[:1]:
+                with suppress(FloatingPointError):
+                    return FusedQuery.apply(s.float(), labels, offsets, asked.rings(), absent.rings(), asked.n_labels)
+        labels, offsets = checked_sets(labels, offsets, self.codebook.n_labels, s.device, len(s))
+        if not len(s):
+            return s.sum()
+        sums = asked._encode(labels, offsets), absent._encode(labels, offsets)
+        return losses.folded_query_loss(s, *sums, labels.numel())
+
+    def _question(self, h: Tensor) -> tuple[Codebook, Tensor]:
+        """A codebook, and what to ask it."""
+        if self.log_temperature is not None:
+            return self.codebook, self(h)
+        if self._asked is not None:
+            return self._asked, self(h)
+        return self.codebook, algebra.unbind(self(h).float(), self._keys()[0])
+
+    def _keys(self) -> tuple[Tensor, Tensor]:
+        p, m = (
+            algebra.unitary(key) if word in self.learn else key
+            for word, key in (("present", self.p), ("missing", self.m))
+        )
+        return p, m
+
+    def _all_labels(self) -> Tensor | None:
+        if self.codebook.learned:
+            return None
+        if self._everything is None or self._everything.device != self.weight.device:
+            self._everything = self.codebook.mix(torch.ones(self.codebook.n_labels, device=self.codebook.device))
+        return self._everything
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.weight.shape[1]}, loss={self.kind!r}, learn={self.learn}"
+
+
+class LinearHead(nn.Module):
+    """One weight vector for each label: the layer that holographic heads replace.
+
+    Parameters: `weight` (L, in_features), `bias` (L).
+
+    loss: "bce", the paper's baseline, the mean binary cross-entropy over rows and labels; "softmax", cross-entropy
+    with the present labels sharing the probability 1. A row without labels adds 0 to either.
+    """
+
+    def __init__(
+        self, in_features: int, n_labels: int, loss: LinearLoss = "bce", seed: int = 0, *, bias: bool = True
+    ) -> None:
+        super().__init__()
+        _one_of("LinearHead", "loss", loss, get_args(LinearLoss))
+        self.kind = loss
+        self.n_labels = algebra._positive("LinearHead", "n_labels", n_labels)
+        self.weight, self.bias = _layer(in_features, n_labels, bias, seed)
+
+    def forward(self, h: Tensor) -> Tensor:
+        """A logit for each label.  Shapes: (rows, in_features) -> (rows, L)"""
+        return linear(h, self.weight, self.bias)
+
+    def loss(self, h: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
+        """How wrong the logits are about the labels.  Shapes: (rows, in), (total), (rows) -> ()"""
+        x = self(h)
+        labels, offsets = checked_sets(labels, offsets, self.n_labels, x.device, len(x))
+        if not len(x):
+            return x.sum()
+        counts = lengths(labels, offsets)
+        row = torch.arange(len(x), device=x.device).repeat_interleave(counts)
+        if self.kind == "softmax":
+            x = x.to(torch.promote_types(x.dtype, torch.float32))
+            found = x.new_zeros(len(x)).index_add(0, row, x[row, labels]) / counts.clamp(min=1)
+            return torch.where(counts > 0, x.logsumexp(1) - found, 0).sum() / len(x)
+        wanted = torch.zeros_like(x)
+        wanted[row, labels] = 1
+        full = None if counts.all() else (counts > 0)[:, None].to(x.dtype)
+        return binary_cross_entropy_with_logits(x, wanted, full)
+
+    def scores(self, h: Tensor) -> Tensor:
+        """The logits.  Shapes: (rows, in) -> (rows, L)"""
+        return self(h)
+
+    def top_k(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """The k largest logits and their labels, among equals the lowest.  Shapes: (rows, in) -> 2 x (rows, k)"""
+        if not 1 <= algebra._integer("top_k", "k", k) <= self.n_labels:
+            raise OptionError(f"top_k: k must be from 1 to the number of labels, {self.n_labels}; got {k}")
+        with torch.no_grad():
+            return first_largest(self(h).float(), k)
+
+    def present(self, h: Tensor, threshold: float = 0.5) -> tuple[Tensor, Tensor]:
+        """All labels with a probability above the threshold, as ragged sets.  Shapes: (rows, in) -> (total), (rows)"""
+        with torch.no_grad():
+            x = self(h).float()
+            row, labels = ((x.sigmoid() if self.kind == "bce" else x.softmax(1)) > threshold).nonzero().T
+            counts = row.bincount(minlength=len(x))
+        return labels, counts.cumsum(0) - counts
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.weight.shape[1]}, n_labels={self.n_labels}, loss={self.kind!r}"
+
+
+def _codebook(wanted: str | Codebook, n_labels: int, dim: int, seed: int) -> Codebook:
+    if isinstance(wanted, Codebook):
+        if (wanted.n_labels, wanted.dim) != (n_labels, dim):
+            raise ShapeError(
+                f"HolographicHead: the codebook has {wanted.n_labels} labels of dim {wanted.dim}, "
+                f"but the head was asked for {n_labels} of dim {dim}"
+            )
+        return wanted
+    makers: dict[str, Callable[[int, int, int], Codebook]] = {
+        "orbit": OrbitCodebook,
+        "random": RandomCodebook,
+        "naive": DenseCodebook.naive,
+    }
+    _one_of("HolographicHead", "codebook", wanted, tuple(makers))
+    return makers[wanted](n_labels, dim, seed)
+
+
+def _layer(in_features: int, out_features: int, bias: bool, seed: int) -> tuple[nn.Parameter, nn.Parameter | None]:
+    """Weights from the distribution of `nn.Linear`, but drawn from `seed`, not from the global generator."""
+    algebra._positive("head", "in_features", in_features)
+    reach = 1 / sqrt(in_features)
+    generator = torch.Generator().manual_seed(seed)
+    weight = torch.empty(out_features, in_features).uniform_(-reach, reach, generator=generator)
+    offset = torch.empty(out_features).uniform_(-reach, reach, generator=generator)
+    return nn.Parameter(weight), nn.Parameter(offset) if bias else None
+
+
+def _one_of(where: str, name: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise OptionError(f"{where}: {name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")

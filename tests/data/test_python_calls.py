@@ -1,0 +1,92 @@
+"""The corpus made from Python code."""
+
+import sys
+
+import pytest
+from twins import identical
+
+from holobind import data
+from holobind.data.python_calls import functions, part_of
+from holobind.errors import DataError
+
+
+def test_a_function_is_its_name_arguments_docstring_and_calls():
+    source = b'''
+class A:
+    async def readCsv_file(self, path, *rows, sep=";", **more):
+        """Read   a file.
+
+        Well."""
+        def inner(x):
+            return hidden(x)
+        return [pandas.io.read(p) for p in sorted(path)](1)(print)
+'''
+    assert functions(source) == [
+        ("read Csv file path rows sep more Read a file. Well.", {"read", "sorted"}),
+        ("inner x", {"hidden"}),
+    ]
+
+
+@pytest.mark.parametrize("source", [b"def f(:", b"\0", b"\xff\xfe", b"def f():\n\treturn 1\n        return 2"])
+def test_what_is_not_python_has_no_functions(source):
+    assert functions(source) == []
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A package whose import would fail: it is only read."""
+    place = tmp_path / "toypackage"
+    (place / "tests").mkdir(parents=True)
+    (place / "__init__.py").write_text("raise RuntimeError('imported')\n")
+    for i in range(40):
+        (place / f"module{i}.py").write_text(f"def work{i}(x):\n    'Does {i}.'\n    return open(str(x), rare{i}())\n")
+    (place / "tests" / "test_it.py").write_text("def test_it():\n    open(str(1))\n")
+    (place / "broken.py").write_text("def (")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return place
+
+
+def test_the_corpus_follows_its_definition(package):
+    dataset = data.python_calls(["toypackage"], cache=False)
+    assert dataset.label_names == ["open", "str"]  # rare0 to rare39 are called once
+    texts = dataset.train.texts + dataset.test.texts
+    assert sorted(texts) == sorted(f"work{i} x Does {i}." for i in range(40))
+    for side, part in dataset.parts.items():
+        modules = [f"toypackage/module{text.split()[0].removeprefix('work')}.py" for text in part.texts]
+        assert {part_of(m) for m in modules} == {side} and modules == sorted(modules)
+    assert "toypackage" not in sys.modules
+
+
+def test_it_is_the_same_every_time_and_cached(package, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOLOBIND_CACHE", str(tmp_path / "cache"))
+    first, second = data.python_calls(["toypackage"]), data.python_calls(["toypackage"])
+    assert len(list((tmp_path / "cache" / "corpora").iterdir())) == 1
+    for a, b in zip(first.parts.values(), second.parts.values(), strict=True):
+        assert identical(a.X, b.X) and identical(a.Y, b.Y) and a.texts == b.texts
+    assert first.label_names == second.label_names and first.name == second.name == "python-calls"
+    stored = next((tmp_path / "cache" / "corpora").iterdir())
+    (stored / "X.trn.npz").write_bytes(b"damaged")
+    assert identical(data.python_calls(["toypackage"]).train.X, first.train.X)
+    (package / "module0.py").write_text("def other():\n    return open(str(1))\n")
+    changed = data.python_calls(["toypackage"])
+    assert "other" in changed.train.texts + changed.test.texts
+
+
+@pytest.mark.parametrize("name", ["no_such_package_anywhere", "os.path", "", "../etc"])
+def test_a_package_that_is_not_there_is_told(name):
+    with pytest.raises(DataError, match="is not installed"):
+        data.python_calls([name])
+
+
+def test_too_little_code_is_told():
+    with pytest.raises(DataError, match="too few"):
+        data.python_calls(["this"], cache=False)
+    with pytest.raises(DataError, match="no Python source"):
+        data.python_calls(["sys"], cache=False)
+
+
+def test_an_installed_package_has_a_power_law():
+    dataset = data.python_calls(["scipy"])
+    found = data.statistics(dataset)
+    assert found["train points"] > 3000 and found["labels"] > 1000
+    assert found["tail share"] > 0.5 and found["most frequent label"] > 300

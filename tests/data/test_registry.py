@@ -1,0 +1,161 @@
+"""Fetching from a local server that serves a good file, a truncated one and a wrong one."""
+
+import hashlib
+import http.server
+import threading
+import zipfile
+
+import numpy as np
+import pytest
+
+from holobind import data
+from holobind.data import registry
+from holobind.errors import DataError, OptionError
+
+TOY = data.Published("Toy", 3, 2, 5, 4, 1.0, 1.0, 2)
+
+
+class Server(http.server.BaseHTTPRequestHandler):
+    """Serves `content`, with ranges; /truncated breaks off in the middle, /stubborn ignores ranges."""
+
+    content = b""
+    asked: list[str | None] = []  # noqa: RUF012
+
+    def do_GET(self):
+        wanted = self.headers.get("Range")
+        Server.asked.append(wanted)
+        first = 0
+        if self.path == "/missing.zip":
+            self.send_error(404)
+            return
+        if wanted and self.path != "/stubborn.zip":
+            first = int(wanted.removeprefix("bytes=").removesuffix("-"))
+            if first >= len(self.content):
+                self.send_error(416)
+                return
+            self.send_response(206)
+        else:
+            self.send_response(200)
+        body = self.content[first:]
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body[: len(body) // 2] if self.path == "/truncated.zip" else body)
+
+    def log_message(self, *args):
+        pass
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOLOBIND_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setitem(registry.PUBLISHED, "toy", TOY)
+    place = tmp_path / "source"
+    place.mkdir()
+    (place / "train.txt").write_text("3 5 4\n0 1:1\n1 2:1\n2 3:1\n")
+    (place / "test.txt").write_text("2 5 4\n3 0:1\n 4:1\n")
+    with zipfile.ZipFile(tmp_path / "toy.zip", "w") as archive:
+        for file in place.iterdir():
+            archive.write(file, f"Toy/{file.name}")
+    Server.content = (tmp_path / "toy.zip").read_bytes()
+    Server.asked = []
+    running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
+    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield f"http://127.0.0.1:{running.server_address[1]}"
+    running.shutdown()
+    running.server_close()
+    thread.join()
+
+
+def checksum():
+    return hashlib.sha256(Server.content).hexdigest()
+
+
+def fetched(tmp_path):
+    place = tmp_path / "cache" / "datasets"
+    return sorted(f.name for f in place.iterdir()) if place.exists() else []
+
+
+def test_a_good_file_is_put_in_place_and_loads_by_name(server, tmp_path):
+    place = data.fetch("Toy", url=f"{server}/toy.zip", sha256=checksum())
+    assert fetched(tmp_path) == ["toy"] and place == data.fetch("toy")
+    assert len(data.load("toy").train) == 3
+
+
+def test_a_truncated_download_is_told_and_resumed(server, tmp_path):
+    size = len(Server.content)
+    with pytest.raises(DataError, match=f"broke off at byte {size // 2}.*run it again to resume"):
+        data.fetch("toy", url=f"{server}/truncated.zip", sha256=checksum())
+    assert fetched(tmp_path) == ["toy.zip.part"]
+    data.fetch("toy", url=f"{server}/toy.zip", sha256=checksum())
+    assert Server.asked == [None, f"bytes={size // 2}-"] and fetched(tmp_path) == ["toy"]
+
+
+def test_a_wrong_file_is_refused(server, tmp_path):
+    with pytest.raises(DataError, match=f"the SHA-256 is {checksum()}, expected {'0' * 64}"):
+        data.fetch("toy", url=f"{server}/toy.zip", sha256="0" * 64)
+    assert fetched(tmp_path) == []
+
+
+@pytest.mark.parametrize("path", ["toy.zip", "stubborn.zip"])
+@pytest.mark.parametrize("left", ["another file", "all of it", "more than all of it"])
+def test_a_resumed_download_is_right_whatever_was_left_behind(server, tmp_path, path, left):
+    part = tmp_path / "cache" / "datasets" / "toy.zip.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes({"another file": b"x" * 100, "all of it": Server.content}.get(left, Server.content + b"more"))
+    data.fetch("toy", url=f"{server}/{path}", sha256=checksum())
+    assert fetched(tmp_path) == ["toy"]
+
+
+def test_what_a_server_refuses_is_told(server):
+    with pytest.raises(DataError, match="the server answers 404"):
+        data.fetch("toy", url=f"{server}/missing.zip")
+    with pytest.raises(DataError, match="broke off at byte 0"):
+        data.fetch("toy", url="http://127.0.0.1:9/toy.zip")
+    with pytest.raises(OptionError, match="begins with http"):
+        data.fetch("toy", url="file:///etc/passwd")
+
+
+def test_a_dataset_of_another_size_is_refused(server, tmp_path, monkeypatch):
+    monkeypatch.setitem(registry.PUBLISHED, "toy", data.Published("Toy", 3, 2, 5, 9, 1.0, 1.0, 2))
+    with pytest.raises(DataError, match="4 labels, but Toy is published with 9"):
+        data.fetch("toy", tmp_path / "toy.zip")
+    assert fetched(tmp_path) == []
+
+
+def test_a_file_downloaded_by_hand_is_taken(server, tmp_path):
+    with pytest.raises(DataError, match=r"open http.*, download it, and run `holobind data fetch toy --file FILE`"):
+        data.fetch("toy")
+    for file in (tmp_path / "toy.zip", tmp_path / "source"):
+        assert data.load(data.fetch("toy", file)).n_labels == 4
+    assert (tmp_path / "toy.zip").exists() and (tmp_path / "source").exists()
+    with pytest.raises(DataError, match="SHA-256"):
+        data.fetch("toy", tmp_path / "toy.zip", sha256="0" * 64)
+    (tmp_path / "page.zip").write_bytes(b"<html>sign in</html>")
+    with pytest.raises(DataError, match=r"neither a .zip nor a .tar archive"):
+        data.fetch("toy", tmp_path / "page.zip")
+    with pytest.raises(DataError, match="no such file"):
+        data.fetch("toy", tmp_path / "none.zip")
+    with pytest.raises(OptionError, match="not both"):
+        data.fetch("toy", tmp_path / "toy.zip", url=server)
+    assert fetched(tmp_path) == ["toy"]
+
+
+def test_an_archive_cannot_write_elsewhere(server, tmp_path):
+    with zipfile.ZipFile(tmp_path / "evil.zip", "w") as archive:
+        archive.writestr("../../../evil.txt", "1 1 1\n0 0:1\n")
+    with pytest.raises(DataError):
+        data.fetch("toy", tmp_path / "evil.zip")
+    assert not list(tmp_path.rglob("evil.txt"))
+
+
+def test_the_registry_has_the_paper_s_table():
+    table = data.paper_table()
+    assert [row["name"] for row in table] == [
+        "Mediamill", "Bibtex", "Delicious", "EURLex-4K", "Wiki10-31K", "Amazon-13K", "Delicious-200K", "Amazon-670K",
+    ]  # fmt: skip
+    for row in table:
+        both = row["labels a point"] / row["labels"]
+        averages = [both * row["train points"], both * (row["train points"] + row["test points"])]
+        assert np.isclose(averages, row["points a label"], rtol=0.01).any(), row
+    assert data.published("AmazonCat-13K").name == "Amazon-13K"

@@ -1,0 +1,32 @@
+"""What the pages show, works: every Python block of every page is run, in order, as one script a page."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(page):
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
+def test_every_python_block_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    namespace = {}
+    for block in blocks(page):
+        exec(compile(block, str(page), "exec"), namespace)
+
+
+def test_the_readme_finds_the_cat(capsys):
+    exec(blocks(ROOT / "README.md")[0], {})
+    assert capsys.readouterr().out.startswith("cat\n")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#:]+?)\)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"

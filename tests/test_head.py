@@ -1,0 +1,287 @@
+"""One contract for all heads, and what each adds to it."""
+
+import itertools
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.testing import assert_close
+
+import holobind as hb
+
+N, D, H = 37, 16, 5
+HOLOGRAPHIC = [
+    {"codebook": book, "loss": loss}
+    for book, loss in itertools.product(["orbit", "random", "naive"], ["softmax", "query", "query-abs", "regression"])
+]
+LEARNED = [
+    {"codebook": book, "loss": "query", "learn": learn}
+    for book in ("orbit", "random")
+    for learn in (("present",), ("present", "missing"), ("labels",), ("present", "missing", "labels"))
+]
+LINEAR = [{"loss": "bce"}, {"loss": "softmax"}]
+
+
+def normal(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def make(options, inputs=H):
+    if "codebook" in options:
+        return hb.HolographicHead(inputs, N, D, **options)
+    return hb.LinearHead(inputs, N, **options)
+
+
+def sets(*rows):
+    labels = torch.tensor([label for row in rows for label in row], dtype=torch.long)
+    return labels, torch.tensor([0, *map(len, rows)]).cumsum(0)[:-1]
+
+
+every_head = pytest.mark.parametrize("options", [*HOLOGRAPHIC, *LEARNED, *LINEAR], ids=str)
+
+
+@every_head
+def test_the_contract(options):
+    head, h = make(options), normal(3, H)
+    labels, offsets = sets([3, 7], [36], [0, 1, 2])
+    loss = head.loss(h, labels, offsets)
+    loss.backward()
+    assert loss.shape == () and loss.isfinite()
+    assert all(parameter.grad is not None for parameter in head.parameters() if parameter.requires_grad)
+    scores = head.scores(h)
+    assert scores.shape == (3, N)
+    best, ids = head.top_k(h, 4)
+    wanted = scores.detach().sort(dim=1, descending=True, stable=True)
+    assert_close(best, wanted.values[:, :4], atol=1e-5, rtol=1e-5)
+    assert torch.equal(ids, wanted.indices[:, :4])
+    found, starts = head.present(h, 0.05)
+    probability = {"bce": torch.sigmoid, "softmax": lambda x: x.softmax(1)} if "codebook" not in options else {}
+    passed = probability.get(options["loss"], lambda x: x)(scores) > 0.05
+    assert [part.tolist() for part in found.tensor_split(starts[1:])] == [
+        row.nonzero()[:, 0].tolist() for row in passed
+    ]
+
+
+@every_head
+def test_a_row_without_labels_adds_nothing(options):
+    """The sum over rows is the same without it. Other rows' gradients are, too."""
+    head, h = make(options), normal(4, H)
+    labels, offsets = sets([3, 7], [], [36], [])
+    (head.loss(h, labels, offsets) * 4).backward()
+    slope = {name: p.grad.clone() for name, p in head.named_parameters() if p.grad is not None}
+    head.zero_grad()
+    (head.loss(h[[0, 2]], *sets([3, 7], [36])) * 2).backward()
+    for name, parameter in head.named_parameters():
+        if parameter.grad is not None:
+            assert_close(slope[name], parameter.grad, atol=1e-5, rtol=1e-4)
+    nothing = head.loss(h, torch.tensor([], dtype=torch.long), torch.zeros(4, dtype=torch.long))
+    assert_close(nothing, torch.zeros(()))
+    assert head.loss(h[:0], *sets()) == 0
+
+
+@every_head
+def test_it_learns(options):
+    """Ten points, ten sets: after some steps the top label is a right one, except where the paper says it fails."""
+    head, h = make(options, 20), normal(10, 20)
+    truth = [[i, i + 10] for i in range(10)]
+    optimiser = torch.optim.Adam(head.parameters(), 0.05)
+    first = head.loss(h, *sets(*truth)).item()
+    for _ in range(80):
+        optimiser.zero_grad()
+        loss = head.loss(h, *sets(*truth))
+        loss.backward()
+        optimiser.step()
+    assert loss < first
+    if options["loss"] in ("softmax", "query", "bce") and options.get("codebook") != "naive":
+        right = [row[0] in wanted for row, wanted in zip(head.top_k(h, 1)[1].tolist(), truth, strict=True)]
+        assert sum(right) >= 7
+
+
+@every_head
+def test_bfloat16_autocast(options):
+    head, h = make(options), normal(3, H)
+    labels, offsets = sets([3, 7], [36], [0, 1, 2])
+    exact = head.loss(h, labels, offsets)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = head.loss(h, labels, offsets)
+        head.top_k(h, 3)
+        head.scores(h)
+    loss.backward()
+    assert loss.dtype == torch.float32
+    assert_close(loss, exact, atol=0.05, rtol=0.05)
+    assert all(p.grad.isfinite().all() for p in head.parameters() if p.grad is not None)
+
+
+@every_head
+def test_a_label_out_of_range_is_named(options):
+    head, h = make(options), normal(2, H)
+    with pytest.raises(hb.LabelError, match=r"label 37 is outside this space of 37 labels \(0 to 36\)"):
+        head.loss(h, *sets([3, 37], [1]))
+    with pytest.raises(hb.LabelError, match="label -2 is outside"):
+        head.loss(h, *sets([3, -2], [1]))
+    with pytest.raises(hb.ShapeError, match="one entry for each of the 2 rows"):
+        head.loss(h, *sets([3], [4], [5]))
+    with pytest.raises(hb.ShapeError, match="must start at 0"):
+        head.loss(h, torch.tensor([1, 2]), torch.tensor([1, 2]))
+    with pytest.raises(hb.ShapeError, match="must start at 0"):
+        head.loss(h, torch.tensor([1, 2]), torch.tensor([0, 3]))
+    with pytest.raises(hb.DTypeError, match="int64 or int32"):
+        head.loss(h, torch.tensor([1.0, 2.0]), torch.tensor([0, 1]))
+
+
+@every_head
+def test_the_seed_alone_decides(options):
+    torch.manual_seed(1)
+    one = make(options)
+    torch.manual_seed(2)
+    other, third = make(options), make({**options, "seed": 1})
+    h = normal(2, H)
+    assert torch.equal(one.scores(h), other.scores(h))
+    assert not torch.equal(one.scores(h), third.scores(h))
+
+
+@every_head
+def test_a_state_dict_restores_it(options):
+    """Fixed vectors are not in it: the seed is enough."""
+    one, other = make(options), make(options)
+    with torch.no_grad():
+        for parameter in one.parameters():
+            parameter.add_(0.1 * normal(*parameter.shape, seed=3))
+    other.load_state_dict(one.state_dict())
+    h = normal(2, H)
+    assert torch.equal(one.scores(h), other.scores(h))
+
+
+@given(st.integers(1, 50), st.integers(2, 20), st.lists(st.integers(0, 6), min_size=1, max_size=6), st.integers(0, 50))
+def test_the_fused_query_loss_is_the_papers(n, d, counts, seed):
+    """The compiled kernel of the head against the function, which its own tests hold to the equation."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = [torch.randperm(n, generator=generator)[:count].tolist() for count in counts]
+    labels, offsets = sets(*rows)
+    head = hb.HolographicHead(H, n, d, loss="query", seed=seed)
+    slow, h = hb.HolographicHead(H, n, d, loss="query", seed=seed).double(), normal(len(rows), H, seed=seed)
+    assert slow.weight.dtype == torch.float64
+    fast = head.loss(h, labels, offsets)
+    fast.backward()
+    p, m = (key.double() for key in hb.present_and_missing(d, seed))
+    wanted = hb.query_loss(slow(h.double()), labels, offsets, slow.codebook, p, m)
+    wanted.backward()
+    assert_close(fast.double(), wanted, atol=1e-4, rtol=1e-4)
+    assert_close(head.weight.grad.double(), slow.weight.grad, atol=1e-3, rtol=1e-3)
+    assert_close(slow.loss(h.double(), labels, offsets), wanted)
+    assert_close(head.loss(h, labels.int(), offsets.int()), fast)
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-42, 1e-30, 1e-10, 1e10, 1e30, 1e38])
+@pytest.mark.parametrize("count", [1, 75])
+def test_the_fused_query_loss_is_finite_for_any_output(scale, count):
+    head = hb.HolographicHead(H, 500, 64, loss="query", bias=False)
+    with torch.no_grad():
+        head.weight.clamp_(-1, 1).mul_(scale)
+    rows = [list(range(count))] * 3
+    s = head(torch.ones(3, H)).detach().requires_grad_()
+    loss = head._folded(s, *sets(*rows), head._asked, head._absent)
+    loss.backward()
+    assert loss.isfinite()
+    assert s.grad.isfinite().all()
+    if scale < 1e-19:
+        assert loss == count
+        assert s.grad.eq(0).all()
+
+
+@pytest.mark.parametrize("book", ["orbit", "random"])
+def test_learned_vectors_move_and_stay_unitary_after_every_step(book):
+    head = hb.HolographicHead(H, N, D, book, "query", learn=("present", "missing", "labels"))
+    optimiser = torch.optim.SGD(head.parameters(), 1.0)
+    labels, offsets = sets([3, 7], [36], [0, 1, 2])
+    before = [*head._keys(), head.codebook.vectors(torch.arange(N))]
+    for _ in range(3):
+        optimiser.zero_grad()
+        head.loss(normal(3, H), labels, offsets).backward()
+        optimiser.step()
+        for vectors in (*head._keys(), head.codebook.vectors(torch.arange(N))):
+            modulus = torch.fft.fft(vectors.detach()).abs()
+            assert_close(modulus, torch.ones_like(modulus), atol=1e-5, rtol=0)
+    after = [*head._keys(), head.codebook.vectors(torch.arange(N))]
+    assert all((one - other).abs().max() > 1e-3 for one, other in zip(before, after, strict=True))
+
+
+def test_what_is_learned_can_be_left_to_its_start():
+    """A head that learns its vectors starts from those of one that does not."""
+    fixed, h = hb.HolographicHead(H, N, D, loss="query"), normal(2, H)
+    for learn in (("present",), ("missing",), ("labels",), ("present", "missing", "labels")):
+        learned = hb.HolographicHead(H, N, D, loss="query", learn=learn)
+        assert_close(learned.scores(h), fixed.scores(h), atol=1e-5, rtol=1e-5)
+        assert_close(learned.loss(h, *sets([1], [2, 3])), fixed.loss(h, *sets([1], [2, 3])), atol=1e-5, rtol=1e-5)
+
+
+def test_scores_of_the_query_loss_are_the_papers_dot_product():
+    head, h = hb.HolographicHead(H, N, D, loss="query"), normal(2, H)
+    p, _ = hb.present_and_missing(D)
+    vectors = head.codebook.vectors(torch.arange(N))
+    assert_close(head.scores(h), hb.unbind(head(h), p) @ vectors.T, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("options", [*HOLOGRAPHIC[:8], *LEARNED[:3]], ids=str)
+def test_a_grown_head_scores_the_old_labels_as_before(options):
+    head, h = make(options), normal(3, H)
+    grown = head.grown_to(N + 20)
+    assert grown.n_labels == N + 20
+    assert_close(grown.scores(h)[:, :N], head.scores(h), atol=1e-5, rtol=1e-5)
+    grown.loss(h, *sets([N + 19], [3], [N])).backward()
+    assert head.weight.grad is None
+
+
+def test_the_temperature_is_learned():
+    head = hb.HolographicHead(H, N, D)
+    assert head.temperature == 1
+    head.loss(normal(2, H), *sets([1], [2])).backward()
+    assert head.log_temperature.grad != 0
+
+
+def test_linear_bce_is_torchs_own():
+    head, h = hb.LinearHead(H, N), normal(3, H)
+    wanted = torch.zeros(3, N)
+    wanted[0, [3, 7]] = wanted[1, 36] = wanted[2, [0, 1, 2]] = 1
+    exact = torch.nn.functional.binary_cross_entropy_with_logits(head(h), wanted)
+    assert_close(head.loss(h, *sets([3, 7], [36], [0, 1, 2])), exact)
+
+
+def test_linear_softmax_is_torchs_own():
+    head, h = hb.LinearHead(H, N, "softmax"), normal(2, H)
+    wanted = torch.zeros(2, N)
+    wanted[0, [3, 7]] = 0.5
+    wanted[1, 36] = 1
+    exact = torch.nn.functional.cross_entropy(head(h), wanted)
+    assert_close(head.loss(h, *sets([3, 7], [36])), exact)
+
+
+def test_a_codebook_of_ones_own():
+    book = hb.RandomCodebook(N, D, seed=9)
+    head, h = hb.HolographicHead(H, N, D, book), normal(2, H)
+    assert_close(head.scores(h), head(h) @ book.vectors(torch.arange(N)).T, atol=1e-5, rtol=1e-5)
+    with pytest.raises(hb.ShapeError, match="the codebook has 37 labels of dim 16, but the head was asked for 38"):
+        hb.HolographicHead(H, N + 1, D, book)
+
+
+def test_what_is_refused():
+    with pytest.raises(hb.OptionError, match="loss must be one of 'softmax', 'query'"):
+        hb.HolographicHead(H, N, D, loss="hinge")
+    with pytest.raises(hb.OptionError, match="codebook must be one of 'orbit', 'random', 'naive'"):
+        hb.HolographicHead(H, N, D, "dense")
+    with pytest.raises(hb.OptionError, match="learn must be one of"):
+        hb.HolographicHead(H, N, D, learn=("labels", "all"))
+    with pytest.raises(hb.OptionError, match="softmax loss has no present and missing vectors"):
+        hb.HolographicHead(H, N, D, learn=("present",))
+    with pytest.raises(hb.OptionError, match="loss must be one of 'bce', 'softmax'"):
+        hb.LinearHead(H, N, "query")
+    with pytest.raises(hb.OptionError, match="k must be from 1 to the number of labels, 37; got 0"):
+        hb.LinearHead(H, N).top_k(normal(1, H), 0)
+
+
+def test_importing_the_package_imports_neither_torch_nor_numba():
+    code = "import sys, holobind; sys.exit(bool({'torch', 'numba'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
