@@ -14,12 +14,9 @@ gradients in blocks of columns that stay in the cache, and lam is chosen on rows
 """
 
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -28,16 +25,13 @@ from torch import Tensor
 
 from holobind.errors import DTypeError, OptionError, ShapeError
 from holobind.labelspace import Codebook
+from holobind.metrics import precision_at_k
+from holobind.sparse import WIDTH, Floats, Sparse, conjugate_gradients, product, threaded
 
-Sparse = Any  # any scipy sparse matrix or array
-Floats = NDArray[np.float32]
 Progress = Callable[[str, float], None]
-
-Result = TypeVar("Result")
 
 MEMORY = 1 << 30
 DIRECT = 5000  # rows of the largest system that is factored; 4201: 0.3 s, and 0.6 s more for its inverse (2 cores)
-WIDTH = 64  # columns solved together: their vectors stay in the cache, see benchmarks/bench_solve.py
 STEP = 10**0.5  # between two lams of the search
 HELD, FARTHEST = 2000, 6  # rows to validate on; steps the search may take from where it starts
 
@@ -146,7 +140,7 @@ def apply(X: Sparse, W: Tensor) -> Tensor:
     A = sparse.csr_matrix(X, dtype=np.float32)
     if A.shape[1] != W.shape[0]:
         raise ShapeError(f"apply: X has {A.shape[1]} features and W has {W.shape[0]}")
-    return torch.from_numpy(_product(A, W.detach().cpu().float().numpy()))
+    return torch.from_numpy(product(A, W.detach().cpu().float().numpy()))
 
 
 class _Problem:
@@ -172,9 +166,7 @@ class _Problem:
 
     def part(self, rows: NDArray[np.intp]) -> "_Problem":
         roots = None if self.roots is None else self.roots[rows]
-        return _Problem(
-            self.X[rows], self.Y[rows], self.book, roots, self.values, self.dual, self.memory, self.tell
-        )
+        return _Problem(self.X[rows], self.Y[rows], self.book, roots, self.values, self.dual, self.memory, self.tell)
 
     def targets(self, rows: slice | NDArray[np.intp]) -> Floats:
         """T, or Y where that is narrower, without the weights of points.  Shapes: -> (rows, columns)"""
@@ -188,7 +180,7 @@ class _Problem:
             return self.book.encode(labels, offsets).detach().numpy()
         used = np.unique(Y.indices)
         vectors = self.book.vectors(torch.from_numpy(used.astype(np.int64))).detach().numpy()
-        return _product(sparse.csr_matrix(Y[:, used], dtype=np.float32), vectors)
+        return product(sparse.csr_matrix(Y[:, used], dtype=np.float32), vectors)
 
     def right_side(self) -> Floats:
         """X'T, or T for the dual, never with more than `memory` of T at once.  Shapes: -> (f or n, columns)"""
@@ -203,12 +195,12 @@ class _Problem:
             if self.dual:
                 total[rows] = T
             else:
-                total += _product(self.transposed if height >= n else sparse.csr_matrix(self.scaled[rows].T), T)
+                total += product(self.transposed if height >= n else sparse.csr_matrix(self.scaled[rows].T), T)
         return total
 
     def primal(self, solved: Floats) -> Floats:
         """W from the system's unknowns.  Shapes: (f or n, columns) -> (f, columns)"""
-        return _product(self.transposed, solved) if self.dual else solved
+        return product(self.transposed, solved) if self.dual else solved
 
     def finish(self, solved: Floats) -> Tensor:
         W = torch.from_numpy(self.primal(solved))
@@ -219,8 +211,8 @@ class _Problem:
         v = torch.from_numpy(vectors)
         k = min(5, self.book.n_labels)
         found = self.book.top_k(self.book.mix(v) if self.few else v, k)[1].numpy()
-        hit = np.asarray(self.Y[np.repeat(rows, k), found.ravel()]).reshape(-1, k) != 0
-        return float(50 * (hit[:, 0].mean() + hit.mean()))
+        at_k = precision_at_k(self.Y[rows], found)
+        return float(at_k[0] + at_k[-1]) / 2
 
 
 class _Solver:
@@ -258,8 +250,8 @@ class _Factored(_Solver):
                 wrong /= p.roots[rows, None]
         else:
             X = p.scaled[rows]
-            seen = np.asarray(X.multiply(_product(X, inverse.to(self.gram.dtype).numpy())).sum(1)).reshape(-1, 1)
-            wrong = (self.targets - _product(p.X[rows], solved)) / np.maximum(1 - seen, 1e-6)
+            seen = np.asarray(X.multiply(product(X, inverse.to(self.gram.dtype).numpy())).sum(1)).reshape(-1, 1)
+            wrong = (self.targets - product(p.X[rows], solved)) / np.maximum(1 - seen, 1e-6)
         return p.precision(self.targets - wrong, rows)
 
     def solve(self, lam: float) -> tuple[Floats, int, float]:
@@ -281,7 +273,9 @@ class _Factored(_Solver):
             return factor
         if dtype != torch.float64:
             return self._factor(lam, torch.float64)
-        raise OptionError(f"ridge: lam {lam:g} is too small for these features, the system is singular; take a larger one")
+        raise OptionError(
+            f"ridge: lam {lam:g} is too small for these features, the system is singular; take a larger one"
+        )
 
 
 class _Iterative(_Solver):
@@ -301,7 +295,7 @@ class _Iterative(_Solver):
             self.search = part, right, np.zeros_like(right)
         part, right, solved = self.search
         self._run(part, right, solved, lam, f"lam {lam:.3g}")
-        return self.problem.precision(_product(self.problem.X[self.held], part.primal(solved)), self.held)
+        return self.problem.precision(product(self.problem.X[self.held], part.primal(solved)), self.held)
 
     def solve(self, lam: float) -> tuple[Floats, int, float]:
         right = self.problem.right_side()
@@ -324,13 +318,15 @@ class _Iterative(_Solver):
         def block(start: int) -> tuple[int, float, float]:
             at = np.s_[:, start : start + width]
             B, W = np.ascontiguousarray(right[at]), np.ascontiguousarray(solved[at])
-            done = _conjugate_gradients(*a, *b, diagonal, right.dtype.type(lam), B, W, self.max_iterations, self.tolerance)
+            done = conjugate_gradients(
+                *a, *b, diagonal, right.dtype.type(lam), B, W, self.max_iterations, self.tolerance
+            )
             solved[at] = W
             return done
 
         starts = range(0, p.columns, width)
         most, left, whole = 0, 0.0, 0.0
-        for i, (iterations, rest, size) in enumerate(_threaded(block, starts)):
+        for i, (iterations, rest, size) in enumerate(threaded(block, starts)):
             most, left, whole = max(most, iterations), left + rest, whole + size
             p.tell(stage, (i + 1) / len(starts))
         return most, (left / whole) ** 0.5 if whole else 0.0
@@ -361,106 +357,6 @@ def _gram(A: Sparse) -> Floats:
     return total.numpy()
 
 
-def _product(A: Sparse, V: Floats) -> Floats:
-    """A V for a CSR matrix, on several threads.  Shapes: (n, m), (m, c) -> (n, c)"""
-    out = np.empty((A.shape[0], V.shape[1]), V.dtype)
-    width = max(1, min(WIDTH, -(-V.shape[1] // torch.get_num_threads())))
-
-    def block(start: int) -> None:
-        part = np.empty((A.shape[0], min(width, V.shape[1] - start)), V.dtype)
-        _gather(A.indptr, A.indices, A.data, np.ascontiguousarray(V[:, start : start + width]), part)
-        out[:, start : start + width] = part
-
-    for _ in _threaded(block, range(0, V.shape[1], width)):
-        pass
-    return out
-
-
-def _threaded(work: Callable[[int], Result], items: range) -> Iterator[Result]:
-    """The results of independent pieces of work in order, made on torch's number of threads; stops at an error."""
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        futures = [pool.submit(work, item) for item in items]
-        try:
-            for future in futures:
-                yield future.result()
-        finally:
-            for future in futures:
-                future.cancel()
-
-
-@numba.njit(nogil=True, fastmath=True, cache=True)
-def _gather(ptr, index, value, V, out):  # type: ignore[no-untyped-def]
-    """out = A V, four entries of a row at a time, so that `out` is read and written a quarter as often."""
-    w = V.shape[1]
-    for r in range(len(ptr) - 1):
-        for c in range(w):
-            out[r, c] = 0
-        j, last = ptr[r], ptr[r + 1]
-        while j + 4 <= last:
-            i0, i1, i2, i3 = index[j], index[j + 1], index[j + 2], index[j + 3]
-            v0, v1, v2, v3 = value[j], value[j + 1], value[j + 2], value[j + 3]
-            for c in range(w):
-                out[r, c] += v0 * V[i0, c] + v1 * V[i1, c] + v2 * V[i2, c] + v3 * V[i3, c]
-            j += 4
-        while j < last:
-            i0, v0 = index[j], value[j]
-            for c in range(w):
-                out[r, c] += v0 * V[i0, c]
-            j += 1
-
-
-@numba.njit(nogil=True, fastmath=True, cache=True)
-def _conjugate_gradients(  # type: ignore[no-untyped-def]
-    ptr, index, value, ptr_t, index_t, value_t, diagonal, lam, B, W, max_iterations, tolerance
-):
-    """Solve (A'A + lam) W = B in place from W, each column for itself: (iterations, |residual|^2, |B|^2).
-
-    A column stays as it is once its residual is small enough, so its result does not depend on its neighbours.
-    Sums over rows are in float64. Shapes: A (n, m) and A' as CSR, diagonal (m), B and W (m, w)
-    """
-    m, w = B.shape
-    R, P, Q, U = np.empty_like(B), np.empty_like(B), np.empty_like(B), np.empty((len(ptr) - 1, w), B.dtype)
-    rho, rho_next, curvature, left, size = np.zeros(w), np.zeros(w), np.zeros(w), np.zeros(w), np.zeros(w)
-    step = np.zeros(w, B.dtype)
-    _gather(ptr, index, value, W, U)
-    _gather(ptr_t, index_t, value_t, U, Q)
-    for i in range(m):
-        for c in range(w):
-            R[i, c] = B[i, c] - Q[i, c] - lam * W[i, c]
-            P[i, c] = R[i, c] / diagonal[i]
-            rho[c] += R[i, c] * P[i, c]
-            left[c] += R[i, c] * R[i, c]
-            size[c] += B[i, c] * B[i, c]
-    iterations = 0
-    while iterations < max_iterations and np.any(left > tolerance * tolerance * size):
-        iterations += 1
-        _gather(ptr, index, value, P, U)
-        _gather(ptr_t, index_t, value_t, U, Q)
-        curvature[:] = 0
-        for i in range(m):
-            for c in range(w):
-                Q[i, c] += lam * P[i, c]
-                curvature[c] += P[i, c] * Q[i, c]
-        for c in range(w):
-            going = left[c] > tolerance * tolerance * size[c] and curvature[c] > 0
-            step[c] = rho[c] / curvature[c] if going else 0
-            rho_next[c] = 0
-            left[c] = 0
-        for i in range(m):
-            for c in range(w):
-                W[i, c] += step[c] * P[i, c]
-                R[i, c] -= step[c] * Q[i, c]
-                left[c] += R[i, c] * R[i, c]
-                rho_next[c] += R[i, c] * R[i, c] / diagonal[i]
-        for c in range(w):
-            step[c] = rho_next[c] / rho[c] if rho[c] > 0 else 0
-            rho[c] = rho_next[c]
-        for i in range(m):
-            for c in range(w):
-                P[i, c] = R[i, c] / diagonal[i] + step[c] * P[i, c]
-    return iterations, left.sum(), size.sum()
-
-
 def _without(n: int, factor: int) -> int:
     while n > 1 and n % factor == 0:
         n //= factor
@@ -484,7 +380,9 @@ def _check_data(
     """CSR X in float32 and 0/1 Y, without points of weight 0; roots of weights."""
     for name, matrix in (("X", X), ("Y", Y)):
         if not sparse.issparse(matrix):
-            raise DTypeError(f"ridge: {name} must be a scipy sparse matrix, got {type(matrix).__name__}; try csr_matrix")
+            raise DTypeError(
+                f"ridge: {name} must be a scipy sparse matrix, got {type(matrix).__name__}; try csr_matrix"
+            )
     if X.shape[0] != Y.shape[0] or X.shape[0] == 0:
         raise ShapeError(f"ridge: X and Y need one row for each point, got {X.shape[0]} and {Y.shape[0]} rows")
     if Y.shape[1] != book.n_labels:
@@ -493,10 +391,9 @@ def _check_data(
     if not np.isfinite(X.data).all():
         raise DTypeError("ridge: X holds a NaN or an infinite number")
     Y = sparse.csr_matrix(Y != 0, dtype=np.float32)
-    roots, values = _weights("weights", weights, X.shape[0]), None
-    if label_weights is not None:
-        values = np.square(_weights("label_weights", label_weights, Y.shape[1]))
+    roots, values = _weights("weights", weights, X.shape[0]), _weights("label_weights", label_weights, Y.shape[1])
     if roots is not None:
+        roots = np.sqrt(roots)
         X, Y, roots = X[roots > 0], Y[roots > 0], roots[roots > 0]
         if not len(roots):
             raise OptionError("ridge: all weights are 0")
@@ -511,4 +408,4 @@ def _weights(name: str, given: Floats | None, n: int) -> Floats | None:
         raise ShapeError(f"ridge: {name} needs {n} numbers, got shape {array.shape}")
     if not (np.isfinite(array).all() and (array >= 0).all()):
         raise OptionError(f"ridge: {name} must be finite and not negative")
-    return np.sqrt(array).astype(np.float32)
+    return array.astype(np.float32)
