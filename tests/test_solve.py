@@ -9,6 +9,7 @@ from scipy import sparse
 
 import holobind as hb
 from holobind import solve
+from holobind.sparse import gram
 
 TIGHT = {"tolerance": 1e-6, "max_iterations": 500}
 WAYS = [
@@ -38,6 +39,10 @@ def by_normal_equations(X, Y, C, lam, weights=None, label_weights=None):
     return np.linalg.solve(X.T @ v @ X + lam * np.eye(X.shape[1]), X.T @ v @ T)
 
 
+def ridge(*arguments, bias=0, **options):
+    return solve.ridge(*arguments, bias=bias, **options)
+
+
 def all_vectors(book):
     return book.vectors(torch.arange(book.n_labels)).detach()
 
@@ -54,7 +59,7 @@ def assert_near(found, wanted, limit=2e-4):
 @given(seed=seeds)
 def test_solution_satisfies_the_normal_equations(way, book, seed):
     X, Y = problem(seed=seed)
-    found = solve.ridge(X, Y, book, 0.5, **way)
+    found = ridge(X, Y, book, 0.5, **way)
     assert found.weights.dtype == torch.float32
     assert_near(found.weights, by_normal_equations(X, Y, all_vectors(book), 0.5))
     assert found.converged
@@ -70,10 +75,10 @@ def test_weights_count_points_and_scale_labels(way, dim, seed):
     weights, label_weights = draw.integers(0, 3, 40), draw.uniform(0.5, 2, 12)
     weights[0] = 2
     book = hb.OrbitCodebook(12, dim)
-    found = solve.ridge(X, Y, book, 0.5, weights=weights, label_weights=label_weights, **way)
+    found = ridge(X, Y, book, 0.5, weights=weights, label_weights=label_weights, **way)
     assert_near(found.weights, by_normal_equations(X, Y, all_vectors(book), 0.5, weights, label_weights))
     again = np.repeat(np.arange(40), weights)  # a weight of 2 is a point seen twice, 0 one never seen
-    copied = solve.ridge(X[again], Y[again], book, 0.5, label_weights=label_weights, **way)
+    copied = ridge(X[again], Y[again], book, 0.5, label_weights=label_weights, **way)
     assert_near(found.weights, copied.weights.numpy())
 
 
@@ -82,7 +87,7 @@ def test_weights_count_points_and_scale_labels(way, dim, seed):
 def test_few_labels_are_scored_as_by_one_versus_rest(seed):
     X, Y = problem(seed=seed)
     book = hb.OrbitCodebook(12, 15)
-    scores = book.scores(solve.apply(X, solve.ridge(X, Y, book, 0.3).weights))
+    scores = book.scores(solve.apply(X, ridge(X, Y, book, 0.3).weights))
     one_versus_rest = X.toarray() @ by_normal_equations(X, Y, torch.eye(12), 0.3)
     assert_near(scores, one_versus_rest)
 
@@ -93,11 +98,11 @@ def test_blocks_of_columns_and_threads_change_nothing(system, tolerance):
     X, Y = problem(n=60, f=50, labels=300, seed=1)
     book = hb.OrbitCodebook(300, 150)
     options = {"system": system, "direct": False, "tolerance": tolerance}
-    whole = solve.ridge(X, Y, book, 0.1, **options)
-    narrow = solve.ridge(X, Y, book, 0.1, memory=20_000, **options)
+    whole = ridge(X, Y, book, 0.1, **options)
+    narrow = ridge(X, Y, book, 0.1, memory=20_000, **options)
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    alone = solve.ridge(X, Y, book, 0.1, **options)
+    alone = ridge(X, Y, book, 0.1, **options)
     torch.set_num_threads(threads)
     assert whole.iterations == narrow.iterations == alone.iterations
     assert_near(narrow.weights, whole.weights.numpy(), 1e-5)
@@ -109,7 +114,7 @@ def test_larger_lam_gives_smaller_weights_and_larger_error(way):
     X, Y = problem(seed=2)
     book = hb.OrbitCodebook(12, 8)
     T = Y.toarray() @ all_vectors(book).numpy()
-    found = [solve.ridge(X, Y, book, lam, **way).weights for lam in (0.01, 0.1, 1, 10, 100)]
+    found = [ridge(X, Y, book, lam, **way).weights for lam in (0.01, 0.1, 1, 10, 100)]
     sizes = [float(W.norm()) for W in found]
     errors = [float((solve.apply(X, W) - torch.from_numpy(T)).norm()) for W in found]
     assert sizes == sorted(sizes, reverse=True)
@@ -124,7 +129,7 @@ def test_factored_validation_is_leave_one_out(system, dim, weighted):
     X = sparse.csr_matrix(X[[0, 1, 2, 7, *range(4, 30)]])  # scores of a row without features are equal: a tie
     weights = np.random.default_rng(0).uniform(0.2, 3, 30) if weighted else None
     book = hb.OrbitCodebook(12, dim)
-    found = solve.ridge(X, Y, book, weights=weights, system=system, direct=True)
+    found = ridge(X, Y, book, weights=weights, system=system, direct=True)
     for lam, score in found.validation:
         hits = []
         for i in range(30):
@@ -139,7 +144,7 @@ def test_factored_validation_is_leave_one_out(system, dim, weighted):
 @pytest.mark.parametrize("direct", [True, False])
 def test_chosen_lam_is_the_best_that_was_tried_and_inside_what_was_tried(direct):
     X, Y = problem(n=200, f=60, seed=4)
-    found = solve.ridge(X, Y, hb.OrbitCodebook(12, 12), direct=direct)
+    found = ridge(X, Y, hb.OrbitCodebook(12, 12), direct=direct)
     lams, scores = zip(*found.validation, strict=True)
     assert list(lams) == sorted(lams)
     assert scores[lams.index(found.lam)] == max(scores)
@@ -150,7 +155,7 @@ def test_chosen_lam_is_the_best_that_was_tried_and_inside_what_was_tried(direct)
 def test_lam_is_searched_for_in_the_scale_of_the_rows():
     X, Y = problem(n=100, seed=5)
     book = hb.OrbitCodebook(12, 12)
-    small, large = (solve.ridge(sparse.csr_matrix(X * s), Y, book) for s in (0.125, 8))
+    small, large = (ridge(sparse.csr_matrix(X * s), Y, book) for s in (0.125, 8))
     assert large.lam == pytest.approx(small.lam * 64**2, rel=1e-5)
     assert_near(small.weights, large.weights.numpy() * 64, 1e-3)
 
@@ -158,7 +163,7 @@ def test_lam_is_searched_for_in_the_scale_of_the_rows():
 @pytest.mark.parametrize("direct", [True, False])
 def test_the_same_call_gives_the_same_weights(direct):
     X, Y = problem(n=100, f=60, labels=90, seed=6)
-    first, second = (solve.ridge(X, Y, hb.OrbitCodebook(90, 64), direct=direct) for _ in range(2))
+    first, second = (ridge(X, Y, hb.OrbitCodebook(90, 64), direct=direct) for _ in range(2))
     assert torch.equal(first.weights, second.weights)
     assert first.validation == second.validation
 
@@ -166,7 +171,7 @@ def test_the_same_call_gives_the_same_weights(direct):
 def test_too_few_iterations_are_reported():
     X, Y = problem(n=100, f=60, seed=7)
     book = hb.OrbitCodebook(12, 8)
-    found = solve.ridge(X, Y, book, 1e-3, direct=False, tolerance=1e-6, max_iterations=2)
+    found = ridge(X, Y, book, 1e-3, direct=False, tolerance=1e-6, max_iterations=2)
     assert not found.converged
     assert "NOT CONVERGED" in str(found)
     A, T = X.toarray(), Y.toarray() @ all_vectors(book).numpy()
@@ -178,24 +183,37 @@ def test_too_few_iterations_are_reported():
 def test_no_features_at_all_gives_zero_weights(way):
     X, Y = sparse.csr_matrix((6, 4), dtype=np.float32), sparse.csr_matrix(np.eye(6, 3, dtype=np.float32))
     for lam in (1.0, None):
-        assert solve.ridge(X, Y, hb.OrbitCodebook(3, 4), lam, **way).weights.abs().max() == 0
+        assert ridge(X, Y, hb.OrbitCodebook(3, 4), lam, **way).weights.abs().max() == 0
 
 
 def test_one_point_is_enough():
     X, Y = sparse.csr_matrix(np.ones((1, 2), np.float32)), sparse.csr_matrix(np.ones((1, 2), np.float32))
-    assert solve.ridge(X, Y, hb.OrbitCodebook(2, 2)).weights.isfinite().all()
+    assert ridge(X, Y, hb.OrbitCodebook(2, 2)).weights.isfinite().all()
 
 
 @pytest.mark.parametrize(("dense", "n"), [(0.02, 300), (1.0, 300)])
 def test_gram_matrix_of_sparse_and_of_dense_rows(dense, n):
     X = sparse.csr_matrix(problem(n=n, f=70, density=dense)[0])
-    assert_near(solve._gram(X), (X.T @ X).toarray(), 1e-5)
+    assert_near(gram(X), (X.T @ X).toarray(), 1e-5)
 
 
 def test_apply_is_the_product():
     X, _ = problem()
     W = torch.randn(25, 70, generator=torch.Generator().manual_seed(0))
     assert_near(solve.apply(X, W), X.toarray() @ W.numpy(), 1e-5)
+
+
+@way
+@pytest.mark.parametrize("dim", [5, 16])
+def test_bias_is_a_feature_that_every_point_has(way, dim):
+    X, Y = problem(seed=9)
+    book = hb.OrbitCodebook(12, dim)
+    constant = 0.5 * np.sqrt(X.multiply(X).sum() / 40)
+    wider = sparse.csr_matrix(sparse.hstack([X, np.full((40, 1), constant)]))
+    W = by_normal_equations(wider, Y, all_vectors(book), 0.5)
+    found = ridge(X, Y, book, 0.5, bias=0.5, **way)
+    assert found.weights.shape == (25, dim)
+    assert_near(solve.apply(X, found.weights, found.bias), wider.toarray() @ W)
 
 
 @given(st.integers(1, 3000))
@@ -210,7 +228,7 @@ def test_dimension_holds_all_labels_up_to_its_limit(n_labels):
 def test_progress_ends_at_one():
     told = []
     X, Y = problem(n=100, seed=8)
-    solve.ridge(X, Y, hb.OrbitCodebook(12, 8), direct=False, on_progress=lambda stage, done: told.append((stage, done)))
+    ridge(X, Y, hb.OrbitCodebook(12, 8), direct=False, on_progress=lambda stage, done: told.append((stage, done)))
     assert ("solve", 1.0) in told
     assert any(stage.startswith("lam") for stage, _ in told)
 
@@ -225,6 +243,7 @@ def test_progress_ends_at_one():
         ({"X": sparse.csr_matrix(np.full((40, 2), np.nan))}, hb.DTypeError, "X holds a NaN"),
         ({"lam": 0}, hb.OptionError, "lam must be a positive number, or None to have it chosen; got 0"),
         ({"lam": float("nan")}, hb.OptionError, "lam must be a positive number"),
+        ({"bias": -1}, hb.OptionError, "bias must be a number and not negative, 0 for none; got -1"),
         ({"tolerance": 2}, hb.OptionError, "tolerance is a relative residual, between 0 and 1; got 2"),
         ({"max_iterations": 0}, hb.OptionError, "max_iterations and memory must be positive, got 0"),
         ({"system": "both"}, hb.OptionError, "system must be 'primal', 'dual' or None for the cheaper one; got 'both'"),
@@ -236,7 +255,7 @@ def test_progress_ends_at_one():
 def test_a_mistake_gets_one_clear_line(change, error, text):
     X, Y = problem()
     with pytest.raises(error, match=text) as caught:
-        solve.ridge(**{"X": X, "Y": Y, "codebook": hb.OrbitCodebook(12, 8), **change})
+        ridge(**{"X": X, "Y": Y, "codebook": hb.OrbitCodebook(12, 8), **change})
     assert "\n" not in str(caught.value)
 
 
