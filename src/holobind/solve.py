@@ -1,0 +1,407 @@
+"""The linear encoder, solved in closed form: ridge regression from features onto sums of label vectors.
+
+    W = argmin |X W - T|^2 + lam |W|^2,      T = Y C        X (n, f) sparse, Y (n, L) sparse, C (L, d) the codebook
+
+The scores of a row are the codebook's scores of x W. Only present labels are encoded. W is linear in T, so where
+L <= d it is solved against Y itself, one column a label, and encoded afterwards: W = W_Y C, which for orthonormal
+label vectors (an orbit codebook with L <= d) is exactly one-versus-rest ridge. Beyond, d columns stand for L.
+
+    (X'X + lam) W = X'T                      the primal system, f x f
+    (X X' + lam) A = T,    W = X'A           the dual system, n x n
+
+Small systems are factored, and lam is chosen by exact leave-one-out predictions; large ones are solved by conjugate
+gradients in blocks of columns that stay in the cache, and lam is chosen on rows held out.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor
+
+from holobind.errors import DTypeError, OptionError, ShapeError
+from holobind.labelspace import Codebook
+from holobind.metrics import precision_at_k
+from holobind.sparse import WIDTH, Floats, Sparse, conjugate_gradients, gram, product, threaded
+
+Progress = Callable[[str, float], None]
+
+MEMORY = 1 << 30
+DIRECT = 5000  # rows of the largest system that is factored; 4201: 0.3 s, and 0.6 s more for its inverse (2 cores)
+STEP = 10**0.5  # between two lams of the search
+HELD, FARTHEST = 2000, 6  # rows to validate on; steps the search may take from where it starts
+
+
+@dataclass(frozen=True)
+class Solution:
+    """What `ridge` found.
+
+    weights     (f, d) float32, W
+    bias        (d) float32, what is added to every x W
+    lam         the penalty, given or chosen
+    system      "primal" or "dual", and how it was solved: "factored" or "conjugate gradients"
+    iterations  the most that any column took; 0 where factored
+    residual    |T' - (S + lam) W'| / |T'| of the system S that was solved
+    converged   whether `residual` is within the tolerance asked for
+    seconds     wall time of the whole, with the choice of lam
+    validation  (lam, mean of P@1 and P@5 in percent) for every lam that was tried, in order of lam
+    """
+
+    weights: Tensor
+    bias: Tensor
+    lam: float
+    system: str
+    iterations: int
+    residual: float
+    converged: bool
+    seconds: float
+    validation: list[tuple[float, float]]
+
+    def __str__(self) -> str:
+        short = "" if self.converged else "; NOT CONVERGED: allow more iterations or a larger lam"
+        return (
+            f"lam {self.lam:.3g}, {self.system}, {self.iterations} iterations, "
+            f"relative residual {self.residual:.1e}, {self.seconds:.1f} s{short}"
+        )
+
+
+def dimension(n_labels: int, most: int = 1024) -> int:
+    """A dim for a label space: the first that is >= L and made of factors 2, 3 and 5, or `most` if L is beyond.
+
+    Up to `most` the labels of an orbit are orthonormal and nothing is lost against one-versus-rest.
+    """
+    dim = min(n_labels, most)
+    while dim < most and _without(_without(_without(dim, 2), 3), 5) > 1:
+        dim += 1
+    return dim
+
+
+def ridge(
+    X: Sparse,
+    Y: Sparse,
+    codebook: Codebook,
+    lam: float | None = None,
+    *,
+    bias: float = 0.3,
+    weights: Floats | None = None,
+    label_weights: Floats | None = None,
+    tolerance: float = 0.05,
+    max_iterations: int = 100,
+    system: str | None = None,
+    direct: bool | None = None,
+    memory: int = MEMORY,
+    seed: int = 0,
+    on_progress: Progress | None = None,
+) -> Solution:
+    """Solve for the encoder, and choose lam if none is given.
+
+        W = argmin sum_i weights[i] |x_i W - t_i|^2 + lam |W|^2,      t_i = sum over i's labels of label_weights[l] c_l
+
+    Rows should have length 1 or so; lam is searched for around their mean square. `bias` is one more feature that
+    every point has, as a share of the root mean square of the rows' lengths, penalised like the others; 0 for none.
+    `tolerance` is the relative residual at which conjugate gradients leave a column: 0.05, because P@1 and P@5 have
+    stopped changing before (comparisons with other solvers want 1e-5). `system` and `direct` overrule the choice of
+    the cheaper way. Beside X, its transpose and W, and in the search a second W, space is about `memory` bytes.
+
+    The result depends on the seed through the rows held out, and not on the number of threads (torch's).
+    Shapes: X (n, f), Y (n, L), weights (n), label_weights (L) -> W (f, d), bias (d)
+    """
+    began = time.perf_counter()
+    _check_options(lam, bias, tolerance, max_iterations, system, memory)
+    X, Y, roots, values = _check_data(X, Y, codebook, weights, label_weights)
+    scale = float(X.data @ X.data) / X.shape[0] or 1.0
+    constant = bias * scale**0.5
+    if bias:
+        X = sparse.csr_matrix(sparse.hstack([X, sparse.csr_matrix(np.full((X.shape[0], 1), constant, np.float32))]))
+    if direct is None:
+        direct = min(X.shape) <= DIRECT and 16 * min(X.shape) ** 2 <= memory
+    # The diagonal preconditions the primal better: at f = 3 n both take as long, at f = 8 n the dual takes half.
+    system = system or ("primal" if X.shape[1] <= (1 if direct else 4) * X.shape[0] else "dual")
+    problem = _Problem(X, Y, codebook, roots, values, system == "dual", memory, on_progress or (lambda *_: None))
+    solver: _Solver = _Factored(problem) if direct else _Iterative(problem, tolerance, max_iterations, seed)
+    validation: list[tuple[float, float]] = []
+    if lam is None:
+        lam, validation = _climb(solver.validate, scale) if X.shape[0] > 1 else (scale, [])
+    solved, iterations, residual = solver.solve(float(lam))
+    W = problem.finish(solved)
+    return Solution(
+        weights=W[:-1] if bias else W,
+        bias=W[-1] * constant if bias else W.new_zeros(W.shape[1]),
+        lam=float(lam),
+        system=f"{system}, {'factored' if direct else 'conjugate gradients'}",
+        iterations=iterations,
+        residual=residual,
+        converged=residual <= tolerance,
+        seconds=time.perf_counter() - began,
+        validation=validation,
+    )
+
+
+def apply(X: Sparse, W: Tensor, bias: Tensor | None = None) -> Tensor:
+    """X W + bias on all of torch's threads, for a sparse X.  Shapes: (n, f), (f, d), (d) -> (n, d)"""
+    A = sparse.csr_matrix(X, dtype=np.float32)
+    if A.shape[1] != W.shape[0]:
+        raise ShapeError(f"apply: X has {A.shape[1]} features and W has {W.shape[0]}")
+    found = torch.from_numpy(product(A, W.detach().cpu().float().numpy()))
+    return found if bias is None else found.add_(bias.detach().cpu())
+
+
+@dataclass
+class _Problem:
+    """X and T with the weights applied: columns are d, or L where that is fewer."""
+
+    X: Sparse
+    Y: Sparse
+    book: Codebook
+    roots: Floats | None
+    values: Floats | None
+    dual: bool
+    memory: int
+    tell: Progress
+
+    def __post_init__(self) -> None:
+        X = self.X if self.roots is None else sparse.csr_matrix(sparse.diags(self.roots) @ self.X)
+        self.scaled, self.transposed = X, sparse.csr_matrix(X.T)
+        self.few = self.book.n_labels <= self.book.dim
+        self.columns = min(self.book.n_labels, self.book.dim)
+
+    def part(self, rows: NDArray[np.intp]) -> "_Problem":
+        roots = None if self.roots is None else self.roots[rows]
+        return replace(self, X=self.X[rows], Y=self.Y[rows], roots=roots)
+
+    def targets(self, rows: slice | NDArray[np.intp]) -> Floats:
+        """T, or Y where that is narrower, without the weights of points.  Shapes: -> (rows, columns)"""
+        Y = self.Y[rows]
+        if self.values is not None:
+            Y = sparse.csr_matrix(Y @ sparse.diags(self.values))
+        if self.few:
+            return np.asarray(Y.toarray(), np.float32)
+        labels, offsets = torch.from_numpy(Y.indices.astype(np.int64)), torch.from_numpy(Y.indptr[:-1].astype(np.int64))
+        if self.values is None:
+            return self.book.encode(labels, offsets).detach().numpy()
+        used = np.unique(Y.indices)
+        vectors = self.book.vectors(torch.from_numpy(used.astype(np.int64))).detach().numpy()
+        return product(sparse.csr_matrix(Y[:, used], dtype=np.float32), vectors)
+
+    def right_side(self) -> Floats:
+        """X'T, or T for the dual, never with more than `memory` of T at once.  Shapes: -> (f or n, columns)"""
+        n, f = self.X.shape
+        total = np.zeros((n if self.dual else f, self.columns), np.float32)
+        height = max(1, self.memory // (2 * total.itemsize * self.columns))
+        for top in range(0, n, height):
+            rows = slice(top, min(top + height, n))
+            T = self.targets(rows)
+            if self.roots is not None:
+                T *= self.roots[rows, None]
+            if self.dual:
+                total[rows] = T
+            else:
+                total += product(self.transposed if height >= n else sparse.csr_matrix(self.scaled[rows].T), T)
+        return total
+
+    def primal(self, solved: Floats) -> Floats:
+        """W from the system's unknowns.  Shapes: (f or n, columns) -> (f, columns)"""
+        return product(self.transposed, solved) if self.dual else solved
+
+    def finish(self, solved: Floats) -> Tensor:
+        W = torch.from_numpy(self.primal(solved))
+        return self.book.mix(W).detach() if self.few else W
+
+    def precision(self, vectors: Floats, rows: NDArray[np.intp]) -> float:
+        """The mean of P@1 and P@5 of predictions for some rows: P@1 alone is too noisy a guide among good lams."""
+        v = torch.from_numpy(vectors)
+        k = min(5, self.book.n_labels)
+        found = self.book.top_k(self.book.mix(v) if self.few else v, k)[1].numpy()
+        at_k = precision_at_k(self.Y[rows], found)
+        return float(at_k[0] + at_k[-1]) / 2
+
+
+class _Solver:
+    def validate(self, lam: float) -> float:
+        raise NotImplementedError
+
+    def solve(self, lam: float) -> tuple[Floats, int, float]:
+        """The system's unknowns, iterations, relative residual."""
+        raise NotImplementedError
+
+
+class _Factored(_Solver):
+    """Cholesky. Validation is leave-one-out, exactly and without another solution for each row:
+
+        t_i - x_i W_(without i) = (t_i - x_i W) / (1 - h_i),      h_i = x_i' (X'X + lam)^-1 x_i
+
+    and in the dual, with A = K T and K = (X X' + lam)^-1, the right side is A_i / K_ii.
+    """
+
+    def __init__(self, problem: _Problem) -> None:
+        self.problem = problem
+        self.gram = torch.from_numpy(gram(problem.scaled.T.tocsr() if problem.dual else problem.scaled))
+        self.right = torch.from_numpy(problem.right_side())
+        n = problem.X.shape[0]
+        self.rows = np.unique(np.linspace(0, n - 1, min(n, 2 * HELD)).astype(np.intp))
+        self.targets = problem.targets(self.rows)
+
+    def validate(self, lam: float) -> float:
+        p, rows = self.problem, self.rows
+        inverse = torch.cholesky_inverse(self._factor(lam, self.gram.dtype))
+        solved = (inverse @ self.right.to(inverse.dtype)).to(self.right.dtype).numpy()
+        if p.dual:
+            wrong = solved[rows] / inverse.diagonal().numpy()[rows, None]
+            if p.roots is not None:
+                wrong /= p.roots[rows, None]
+        else:
+            X = p.scaled[rows]
+            seen = np.asarray(X.multiply(product(X, inverse.to(self.gram.dtype).numpy())).sum(1)).reshape(-1, 1)
+            wrong = (self.targets - product(p.X[rows], solved)) / np.maximum(1 - seen, 1e-6)
+        return p.precision(self.targets - wrong, rows)
+
+    def solve(self, lam: float) -> tuple[Floats, int, float]:
+        residual = torch.inf
+        solved = self.right
+        for dtype in dict.fromkeys((self.gram.dtype, torch.float64)):
+            solved = torch.cholesky_solve(self.right.to(dtype), self._factor(lam, dtype)).to(self.right.dtype)
+            left = torch.addmm(self.right - lam * solved, self.gram, solved, alpha=-1)
+            residual = float(left.norm() / self.right.norm().clamp_min(torch.finfo(torch.float32).tiny))
+            if residual < 1e-3:
+                break
+        return solved.numpy(), 0, residual
+
+    def _factor(self, lam: float, dtype: torch.dtype) -> Tensor:
+        system = self.gram.to(dtype, copy=True)
+        system.diagonal().add_(lam)
+        factor, failed = torch.linalg.cholesky_ex(system)
+        if not failed:
+            return factor
+        if dtype != torch.float64:
+            return self._factor(lam, torch.float64)
+        raise OptionError(
+            f"ridge: lam {lam:g} is too small for these features, the system is singular; take a larger one"
+        )
+
+
+class _Iterative(_Solver):
+    """Conjugate gradients with the diagonal as preconditioner; each lam starts from the solution for the last one."""
+
+    def __init__(self, problem: _Problem, tolerance: float, max_iterations: int, seed: int) -> None:
+        self.problem, self.tolerance, self.max_iterations = problem, tolerance, max_iterations
+        order = np.random.default_rng(seed).permutation(problem.X.shape[0])
+        held = max(1, min(HELD, len(order) // 5))
+        self.held, self.kept = np.sort(order[:held]), np.sort(order[held:])
+        self.search: tuple[_Problem, Floats, Floats] | None = None
+
+    def validate(self, lam: float) -> float:
+        if self.search is None:
+            part = self.problem.part(self.kept)
+            right = part.right_side()
+            self.search = part, right, np.zeros_like(right)
+        part, right, solved = self.search
+        self._run(part, right, solved, lam, f"lam {lam:.3g}")
+        return self.problem.precision(product(self.problem.X[self.held], part.primal(solved)), self.held)
+
+    def solve(self, lam: float) -> tuple[Floats, int, float]:
+        right = self.problem.right_side()
+        solved = np.zeros_like(right)
+        if self.search is not None:
+            if not self.problem.dual:
+                solved = self.search[2]
+            self.search = None
+        iterations, residual = self._run(self.problem, right, solved, lam, "solve")
+        return solved, iterations, residual
+
+    def _run(self, p: _Problem, right: Floats, solved: Floats, lam: float, stage: str) -> tuple[int, float]:
+        first, second = (p.transposed, p.scaled) if p.dual else (p.scaled, p.transposed)
+        diagonal = np.asarray(first.multiply(first).sum(0), right.dtype).ravel() + right.dtype.type(lam)
+        a, b = ((m.indptr, m.indices, m.data) for m in (first, second))
+        threads = torch.get_num_threads()
+        each = right.itemsize * (6 * first.shape[1] + first.shape[0])
+        width = max(1, min(WIDTH, -(-p.columns // threads), p.memory // (threads * each)))
+
+        def block(start: int) -> tuple[int, float, float]:
+            at = np.s_[:, start : start + width]
+            B, W = np.ascontiguousarray(right[at]), np.ascontiguousarray(solved[at])
+            done = conjugate_gradients(
+                *a, *b, diagonal, right.dtype.type(lam), B, W, self.max_iterations, self.tolerance
+            )
+            solved[at] = W
+            return done
+
+        starts = range(0, p.columns, width)
+        most, left, whole = 0, 0.0, 0.0
+        for i, (iterations, rest, size) in enumerate(threaded(block, starts)):
+            most, left, whole = max(most, iterations), left + rest, whole + size
+            p.tell(stage, (i + 1) / len(starts))
+        return most, (left / whole) ** 0.5 if whole else 0.0
+
+
+def _climb(validate: Callable[[float], float], start: float) -> tuple[float, list[tuple[float, float]]]:
+    """Try lams on a geometric grid around `start`, uphill until both neighbours of the best are worse."""
+    scores: dict[int, float] = {}
+    todo = [0, 1, -1]
+    while todo:
+        for k in todo:
+            scores[k] = validate(start * STEP**k)
+        best = max(scores, key=lambda k: (scores[k], k))  # among equals the simplest model
+        todo = [k for k in (best - 1, best + 1) if k not in scores and abs(k) <= FARTHEST]
+    return start * STEP**best, [(start * STEP**k, scores[k]) for k in sorted(scores)]
+
+
+def _without(n: int, factor: int) -> int:
+    while n > 1 and n % factor == 0:
+        n //= factor
+    return n
+
+
+def _check_options(
+    lam: float | None, bias: float, tolerance: float, max_iterations: int, system: str | None, memory: int
+) -> None:
+    if lam is not None and not (np.isfinite(lam) and lam > 0):
+        raise OptionError(f"ridge: lam must be a positive number, or None to have it chosen; got {lam}")
+    if not (np.isfinite(bias) and bias >= 0):
+        raise OptionError(f"ridge: bias must be a number and not negative, 0 for none; got {bias}")
+    if not 0 < tolerance < 1:
+        raise OptionError(f"ridge: tolerance is a relative residual, between 0 and 1; got {tolerance}")
+    if max_iterations < 1 or memory < 1:
+        raise OptionError(f"ridge: max_iterations and memory must be positive, got {max_iterations} and {memory}")
+    if system not in (None, "primal", "dual"):
+        raise OptionError(f"ridge: system must be 'primal', 'dual' or None for the cheaper one; got {system!r}")
+
+
+def _check_data(
+    X: Sparse, Y: Sparse, book: Codebook, weights: Floats | None, label_weights: Floats | None
+) -> tuple[Sparse, Sparse, Floats | None, Floats | None]:
+    """CSR X in float32 and 0/1 Y, without points of weight 0; roots of weights."""
+    for name, matrix in (("X", X), ("Y", Y)):
+        if not sparse.issparse(matrix):
+            raise DTypeError(
+                f"ridge: {name} must be a scipy sparse matrix, got {type(matrix).__name__}; try csr_matrix"
+            )
+    if X.shape[0] != Y.shape[0] or X.shape[0] == 0:
+        raise ShapeError(f"ridge: X and Y need one row for each point, got {X.shape[0]} and {Y.shape[0]} rows")
+    if Y.shape[1] != book.n_labels:
+        raise ShapeError(f"ridge: Y has {Y.shape[1]} labels and the codebook {book.n_labels}")
+    X = sparse.csr_matrix(X, dtype=np.float32)
+    if not np.isfinite(X.data).all():
+        raise DTypeError("ridge: X holds a NaN or an infinite number")
+    Y = sparse.csr_matrix(Y != 0, dtype=np.float32)
+    roots, values = _weights("weights", weights, X.shape[0]), _weights("label_weights", label_weights, Y.shape[1])
+    if roots is not None:
+        roots = np.sqrt(roots)
+        X, Y, roots = X[roots > 0], Y[roots > 0], roots[roots > 0]
+        if not len(roots):
+            raise OptionError("ridge: all weights are 0")
+    return X, Y, roots, values
+
+
+def _weights(name: str, given: Floats | None, n: int) -> Floats | None:
+    if given is None:
+        return None
+    array = np.asarray(given, np.float64)
+    if array.shape != (n,):
+        raise ShapeError(f"ridge: {name} needs {n} numbers, got shape {array.shape}")
+    if not (np.isfinite(array).all() and (array >= 0).all()):
+        raise OptionError(f"ridge: {name} must be finite and not negative")
+    return array.astype(np.float32)

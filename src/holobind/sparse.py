@@ -1,0 +1,134 @@
+"""Products of sparse matrices and wide dense ones, and the systems made of them, on all cores.
+
+Work is cut into blocks of columns, each done by one thread from end to end: a block's vectors stay in the cache, and
+results do not depend on the number of threads, which is torch's. benchmarks/bench_solve.py compares scipy's and
+torch's products.
+"""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import numba
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+Sparse = Any  # scipy CSR in float32
+Floats = NDArray[np.float32]
+Result = TypeVar("Result")
+
+WIDTH = 64  # columns of a block
+
+
+def product(A: Sparse, V: Floats) -> Floats:
+    """A V for a CSR matrix, on several threads.  Shapes: (n, m), (m, c) -> (n, c)"""
+    out = np.empty((A.shape[0], V.shape[1]), V.dtype)
+    width = max(1, min(WIDTH, -(-V.shape[1] // torch.get_num_threads())))
+
+    def block(start: int) -> None:
+        part = np.empty((A.shape[0], min(width, V.shape[1] - start)), V.dtype)
+        gather(A.indptr, A.indices, A.data, np.ascontiguousarray(V[:, start : start + width]), part)
+        out[:, start : start + width] = part
+
+    for _ in threaded(block, range(0, V.shape[1], width)):
+        pass
+    return out
+
+
+def gram(A: Sparse) -> Floats:
+    """A'A, dense.  Shapes: (n, m) -> (m, m)"""
+    n, m = A.shape
+    # A multiply-add of a dense product costs a fiftieth or less of one in a sparse product.
+    if 50 * float(np.square(np.diff(A.indptr).astype(np.float64)).sum()) < float(n) * m * m:
+        return np.asarray((A.T.tocsr() @ A).toarray(), A.dtype)
+    total = torch.zeros(m, m, dtype=torch.from_numpy(A.data).dtype)
+    for top in range(0, n, m):
+        part = torch.from_numpy(A[top : top + m].toarray())
+        total.addmm_(part.T, part)
+    return total.numpy()
+
+
+def threaded(work: Callable[[int], Result], items: range) -> Iterator[Result]:
+    """The results of independent pieces of work in order, made on torch's number of threads; stops at an error."""
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        futures = [pool.submit(work, item) for item in items]
+        try:
+            for future in futures:
+                yield future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+
+
+@numba.njit(nogil=True, fastmath=True, cache=True)
+def gather(ptr, index, value, V, out):  # type: ignore[no-untyped-def]
+    """out = A V, four entries of a row at a time, so that `out` is read and written a quarter as often."""
+    w = V.shape[1]
+    for r in range(len(ptr) - 1):
+        for c in range(w):
+            out[r, c] = 0
+        j, last = ptr[r], ptr[r + 1]
+        while j + 4 <= last:
+            i0, i1, i2, i3 = index[j], index[j + 1], index[j + 2], index[j + 3]
+            v0, v1, v2, v3 = value[j], value[j + 1], value[j + 2], value[j + 3]
+            for c in range(w):
+                out[r, c] += v0 * V[i0, c] + v1 * V[i1, c] + v2 * V[i2, c] + v3 * V[i3, c]
+            j += 4
+        while j < last:
+            i0, v0 = index[j], value[j]
+            for c in range(w):
+                out[r, c] += v0 * V[i0, c]
+            j += 1
+
+
+@numba.njit(nogil=True, fastmath=True, cache=True)
+def conjugate_gradients(  # type: ignore[no-untyped-def]
+    ptr, index, value, ptr_t, index_t, value_t, diagonal, lam, B, W, max_iterations, tolerance
+):
+    """Solve (A'A + lam) W = B in place from W, each column for itself: (iterations, |residual|^2, |B|^2).
+
+    A column stays as it is once its residual is small enough, so its result does not depend on its neighbours.
+    Sums over rows are in float64. Shapes: A (n, m) and A' as CSR, diagonal (m), B and W (m, w)
+    """
+    m, w = B.shape
+    R, P, Q, U = np.empty_like(B), np.empty_like(B), np.empty_like(B), np.empty((len(ptr) - 1, w), B.dtype)
+    rho, rho_next, curvature, left, size = np.zeros(w), np.zeros(w), np.zeros(w), np.zeros(w), np.zeros(w)
+    step = np.zeros(w, B.dtype)
+    gather(ptr, index, value, W, U)
+    gather(ptr_t, index_t, value_t, U, Q)
+    for i in range(m):
+        for c in range(w):
+            R[i, c] = B[i, c] - Q[i, c] - lam * W[i, c]
+            P[i, c] = R[i, c] / diagonal[i]
+            rho[c] += R[i, c] * P[i, c]
+            left[c] += R[i, c] * R[i, c]
+            size[c] += B[i, c] * B[i, c]
+    iterations = 0
+    while iterations < max_iterations and np.any(left > tolerance * tolerance * size):
+        iterations += 1
+        gather(ptr, index, value, P, U)
+        gather(ptr_t, index_t, value_t, U, Q)
+        curvature[:] = 0
+        for i in range(m):
+            for c in range(w):
+                Q[i, c] += lam * P[i, c]
+                curvature[c] += P[i, c] * Q[i, c]
+        for c in range(w):
+            going = left[c] > tolerance * tolerance * size[c] and curvature[c] > 0
+            step[c] = rho[c] / curvature[c] if going else 0
+            rho_next[c] = 0
+            left[c] = 0
+        for i in range(m):
+            for c in range(w):
+                W[i, c] += step[c] * P[i, c]
+                R[i, c] -= step[c] * Q[i, c]
+                left[c] += R[i, c] * R[i, c]
+                rho_next[c] += R[i, c] * R[i, c] / diagonal[i]
+        for c in range(w):
+            step[c] = rho_next[c] / rho[c] if rho[c] > 0 else 0
+            rho[c] = rho_next[c]
+        for i in range(m):
+            for c in range(w):
+                P[i, c] = R[i, c] / diagonal[i] + step[c] * P[i, c]
+    return iterations, left.sum(), size.sum()
