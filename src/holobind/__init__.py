@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from holobind import data as data
     from holobind import metrics as metrics
+    from holobind import solve as solve
     from holobind import structures as structures
     from holobind import vsa as vsa
     from holobind.algebra import bind as bind
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("data", "metrics", "structures", "vsa")
+_MODULES = ("data", "metrics", "solve", "structures", "vsa")
 _NAMES = {
     "algebra": "bind bundle identity inverse involution permute power random similarity unbind unitary",
     "codebook": "Codebook DenseCodebook OrbitCodebook RandomCodebook",
