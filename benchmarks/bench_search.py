@@ -5,9 +5,11 @@
 All rank the same vectors, those of the orbit codebook (the random one its own), for the same random queries. Dense
 and faiss share one matrix of L x d floats, 8 GB at 670,091 x 3000: faiss.knn is what IndexFlatIP.search calls, without
 a copy of it. Every round runs the contenders in turn, each once without the clock, because its memory comes cold from
-whoever ran before, and once with it; one that has used up its seconds leaves out the remaining rounds. Times are
-medians. `identical`: the orbit's labels are those of the dense product, except where two scores differ by less than
-float32 rounding, and there its scores are. The last line printed is JSON.
+whoever ran before, and then three times with it, of which the least counts; one that takes more than a second runs once
+a round, and one that has used up its seconds leaves out the remaining rounds. Times are medians over rounds.
+`identical`: the orbit's labels are those of the dense product, except where two scores differ by less than float32
+rounding, and there its scores are. Bars hold against the faster of the two ways to order the dense product. The last
+line printed is JSON.
 """
 
 import argparse
@@ -50,14 +52,16 @@ def race(contenders, v):
         for name, search in contenders.items():
             if spent[name] > SECONDS:
                 continue
-            for warm in (False, True):
+            turn = []
+            for _ in range(4):
                 start = time.perf_counter()
                 search(v)
-                took = time.perf_counter() - start
-                spent[name] += took
-                if warm or took > 1:  # beside a second, cold memory does not count
-                    times[name].append(took)
+                turn.append(time.perf_counter() - start)
+                if turn[-1] > 1:  # beside a second, cold memory does not count
                     break
+            time.sleep(0.1)  # another library's threads go on waiting for work for a while, at the next one's cost
+            spent[name] += sum(turn)
+            times[name].append(min(turn[1:] or turn))
     return {name: statistics.median(values) for name, values in times.items()}
 
 
@@ -76,6 +80,7 @@ def main():
         contenders = {
             "orbit": lambda v, book=book: book.top_k(v, K),
             "dense": lambda v, table=table: (v @ table.T).topk(K),
+            "dense, labels first": lambda v, table=table: (table @ v.T).T.contiguous().topk(K),
             "faiss": lambda v, table=table: faiss.knn(v.numpy(), table.numpy(), K, metric=faiss.METRIC_INNER_PRODUCT),
             "random": lambda v, random=random: random.top_k(v, K),
         }
@@ -84,7 +89,7 @@ def main():
             v = torch.randn(batch, d, generator=torch.Generator().manual_seed(batch))
             seconds = race(contenders, v)
             bar = BARS.get((shape, batch))
-            times_faster = seconds["dense"] / seconds["orbit"]
+            times_faster = min(seconds["dense"], seconds["dense, labels first"]) / seconds["orbit"]
             rows.append(
                 {
                     "labels": n,
@@ -94,6 +99,7 @@ def main():
                     "times_faster_than": {
                         name: round(took / seconds["orbit"], 1) for name, took in seconds.items() if name != "orbit"
                     },
+                    "times_faster": round(times_faster, 1),
                     "bar": bar,
                     "reached": bar is None or times_faster >= bar,
                     "memory_of_dense": memory,
@@ -102,12 +108,13 @@ def main():
                 }
             )
         del table, contenders
-    shown = Table("labels", "dim", "batch", "orbit ms", "dense ms", "faiss ms", "random ms", "dense / orbit", "bar")
+    names = "orbit", "dense", "dense, labels first", "faiss", "random"
+    shown = Table("labels", "dim", "batch", *(f"{name}, ms" for name in names), "faster than dense", "bar")
     for row in rows:
-        ms = [str(row["ms"].get(name, "")) for name in ("orbit", "dense", "faiss", "random")]
-        ratio = str(row["times_faster_than"]["dense"])
-        shown.add_row(str(row["labels"]), str(row["dim"]), str(row["batch"]), *ms, ratio, str(row["bar"] or ""))
-    Console().print(shown)
+        ms = [row["ms"].get(name, "") for name in names]
+        cells = row["labels"], row["dim"], row["batch"], *ms, f"{row['times_faster']:.1f}x", row["bar"] or ""
+        shown.add_row(*map(str, cells))
+    Console(width=120).print(shown)
     print(json.dumps({"threads": torch.get_num_threads(), "k": K, "results": rows}))
 
 
