@@ -131,25 +131,40 @@ def test_factored_validation_is_leave_one_out(system, dim, weighted):
     book = hb.OrbitCodebook(12, dim)
     found = ridge(X, Y, book, weights=weights, system=system, direct=True)
     for lam, score in found.validation:
-        hits = []
+        gains = []
         for i in range(30):
             kept = np.arange(30) != i
             some = None if weights is None else weights[kept]
             W = by_normal_equations(X[kept], Y[kept], all_vectors(book), lam, some)
             top = book.top_k(torch.from_numpy(X[i].toarray() @ W), 5)[1][0].numpy()
-            hits.append(Y[i].toarray()[0][top])
-        assert score == pytest.approx(50 * (np.mean(hits, 0)[0] + np.mean(hits)))
+            true = Y[i].toarray()[0]
+            gain = 1 / np.log2(np.arange(5) + 2)
+            gains.append((true[top] * gain).sum() / gain[: int(true.sum())].sum() if true.any() else 0)
+        assert score == pytest.approx(100 * np.mean(gains))
 
 
 @pytest.mark.parametrize("direct", [True, False])
-def test_chosen_lam_is_the_best_that_was_tried_and_inside_what_was_tried(direct):
+def test_chosen_lam_is_within_half_a_step_of_the_best_that_was_tried(direct):
     X, Y = problem(n=200, f=60, seed=4)
     found = ridge(X, Y, hb.OrbitCodebook(12, 12), direct=direct)
     lams, scores = zip(*found.validation, strict=True)
     assert list(lams) == sorted(lams)
-    assert scores[lams.index(found.lam)] == max(scores)
-    inside = 0 < lams.index(found.lam) < len(lams) - 1
-    assert inside or len(lams) > solve.FARTHEST
+    best = max(lam for lam, score in found.validation if score == max(scores))
+    assert abs(np.log(found.lam / best)) <= np.log(solve.STEP) / 2 + 1e-9
+    assert lams[0] < best < lams[-1] or len(lams) > solve.FARTHEST
+
+
+@pytest.mark.parametrize("peak", [-2.3, 0.0, 0.4, 3.7])
+def test_search_finds_the_top_of_a_parabola(peak):
+    lam, _ = solve._climb(lambda lam: -((np.log10(lam) - peak / 2) ** 2), 1.0)
+    assert lam == pytest.approx(10 ** (peak / 2))
+
+
+@pytest.mark.parametrize("slope", [-1, 0, 1])
+def test_search_ends_where_there_is_no_top(slope):
+    lam, tried = solve._climb(lambda lam: slope * np.log(lam), 1.0)
+    assert len(tried) <= 2 * solve.FARTHEST + 1
+    assert lam in [lam for lam, _ in tried]
 
 
 def test_lam_is_searched_for_in_the_scale_of_the_rows():
