@@ -26,12 +26,12 @@ test: setup
 	$(BIN)/lint-imports
 	$(BIN)/pytest
 
-# Every figure of the paper, and docs/reproduction.md from them: a quarter of an hour on 2 cores.
+# Every figure and table of the paper, and docs/reproduction.md from them. What is finished is not run again: stop it
+# and go on later, or delete a file under experiments/results to have that one anew.
 paper: setup
-	for name in response response-spread capacity retrieval-error; do \
-	    $(BIN)/holobind paper $$name --out experiments/results || exit 1; done
+	$(BIN)/holobind paper all --out experiments/results
 	mkdir -p docs/figures
-	mv experiments/results/*.png docs/figures/
+	find experiments/results -maxdepth 1 -name '*.png' -exec mv {} docs/figures/ \;
 	$(BIN)/holobind paper report --results experiments/results --page docs/reproduction.md
 
 bench-deps: setup

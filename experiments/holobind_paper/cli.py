@@ -1,15 +1,14 @@
 """`holobind paper NAME`: every figure and table of the paper by one command."""
 
 import json
-from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 app = typer.Typer(help="Redo a figure or table of the paper.", no_args_is_help=True)
 
-Out = Annotated[Path, typer.Option(help="Folder for NAME.json and NAME.png.")]
+Out = Annotated[Path, typer.Option(help="Folder for NAME.json, NAME.png and the finished cells of tables.")]
 Seed = Annotated[int, typer.Option(min=0, help="Every random number follows from it.")]
 Quick = Annotated[bool, typer.Option("--quick", help="A smaller grid, for a first look; under a minute.")]
 Trials = Annotated[int, typer.Option(min=1, help="Statements drawn at each point; the paper has 10.")]
@@ -46,7 +45,7 @@ def retrieval_error(
 
     Example: holobind paper retrieval-error --quick --out results
     """
-    _run("retrieval_error", out, as_json, seed=seed, quick=quick, trials=trials)
+    _run("retrieval-error", out, as_json, seed=seed, quick=quick, trials=trials)
 
 
 @app.command("response-spread")
@@ -55,7 +54,57 @@ def response_spread(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_js
 
     Example: holobind paper response-spread --out results
     """
-    _run("response_spread", out, as_json, seed=seed, quick=quick)
+    _run("response-spread", out, as_json, seed=seed, quick=quick)
+
+
+@app.command("worked-example")
+def worked_example(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
+    """Appendix: the dog and its parts, and Jane and Joe: what is asked, and what one vector answers.
+
+    Example: holobind paper worked-example --out results
+    """
+    _run("worked-example", out, as_json, seed=seed, quick=quick)
+
+
+@app.command()
+def compression(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
+    """Table 2: the weights that the holographic head saves, for all eight datasets.
+
+    Example: holobind paper compression
+    """
+    _run("compression", out, as_json, seed=seed, quick=quick)
+
+
+@app.command()
+def speed(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
+    """Table 3: the time of a training epoch, FC beside HRR-FC, at the shapes of all eight datasets.
+
+    Needs 12 GB of memory for the largest. Nothing else should run beside it.
+
+    Example: holobind paper speed --quick
+    """
+    _run("speed", out, as_json, seed=seed, quick=quick)
+
+
+@app.command()
+def inference(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
+    """The top 5 of up to a million labels: orbit, random and dense, and faiss where it is installed.
+
+    Example: holobind paper inference --quick
+    """
+    _run("inference", out, as_json, seed=seed, quick=quick)
+
+
+@app.command("all")
+def everything(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
+    """Every figure and table there is; what is finished is not run again, so it can be stopped and resumed.
+
+    Example: holobind paper all --out results
+    """
+    from holobind_paper import everything
+
+    for data in everything.run(out, seed, quick):
+        _show(data, out, as_json)
 
 
 @app.command()
@@ -85,13 +134,18 @@ def demo(out: Out = Path("demo"), seed: Seed = 0) -> None:
 
 
 def _run(name: str, out: Path, as_json: bool, **options: int) -> None:
+    from holobind_paper import everything
+
+    _show(everything.one(name, out, **options), out, as_json)
+
+
+def _show(data: dict[str, Any], out: Path, as_json: bool) -> None:
     from holobind_paper import result
 
-    data = import_module(f"holobind_paper.{name}").run(result.folder(out), **options)
     if as_json:
         typer.echo(json.dumps(data))
         return
-    stem = out / data["experiment"]
     for key, value in data.get("agreement", {}).items():
         typer.echo(f"{key.replace('_', ' ')}: {value}")
-    typer.echo(f"{stem}.json and {stem}.png written in {data['seconds']} s")
+    result.show(data)
+    typer.echo(f"{out / data['experiment']}.json: {data['seconds']} s")

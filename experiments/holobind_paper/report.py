@@ -1,64 +1,70 @@
 """docs/reproduction.md, written from the experiments' JSON files and never by hand."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from holobind.errors import OptionError
+from holobind_paper import claims
+from holobind_paper.everything import EXPERIMENTS, read
+from holobind_paper.result import markdown
 
-SECTIONS = ("response", "capacity", "retrieval-error", "response-spread")
 EXACT, APPROXIMATE, PROJECTED = "HRR", "HRR, approximate inverse", "HRR w/ Proj"
 
 
 def run(results: Path, page: Path) -> None:
-    """Write `page` from the results of every experiment in the folder `results`."""
-    found = {}
-    for name in SECTIONS:
-        try:
-            found[name] = json.loads((results / f"{name}.json").read_text())
-        except (OSError, ValueError) as error:
-            raise OptionError(
-                f"{results / name}.json cannot be read ({error}); make it with: holobind paper {name} --out {results}"
-            ) from error
-    text = "\n\n".join(
-        [
-            "# Reproduction of the paper",
-            "Written by `holobind paper report` from the JSON files under `experiments/results`; do not edit. Numbers"
-            ' marked "paper" are those of Ganesan et al. 2021.',
-            _overview(found),
-            _projection(found),
-            _capacity(found["capacity"]),
-            _retrieval(found["retrieval-error"]),
-            _spread(found["response-spread"]),
-        ]
-    )
-    page.write_text(text + "\n")
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A Markdown table."""
-    lines: list[Sequence[object]] = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+    """Write `page` from the results in the folder `results`; what is not there is said to be not run."""
+    found = {name: data for name in EXPERIMENTS if (data := read(results, name)) is not None}
+    if not found:
+        raise OptionError(f"{results} holds no results; make them with: holobind paper all --out {results}")
+    sections = [
+        "# Reproduction of the paper",
+        "Written by `holobind paper report` from the JSON files under `experiments/results`; do not edit. Numbers"
+        ' marked "paper" are those of Ganesan et al. 2021.',
+        _overview(found),
+        "## The paper's claims\n\n" + markdown([["claim", "verdict", "figure", "from"], *claims.rows(found)]),
+    ]
+    if {"response", "capacity", "retrieval-error"} <= set(found):
+        sections.append(_projection(found))
+    for name, data in found.items():
+        if name in OF_FIGURES:
+            sections.append(OF_FIGURES[name](data))
+        elif "title" in data:
+            sections.append(_of_table(data, page))
+    page.write_text("\n\n".join(sections) + "\n")
 
 
 def _overview(found: dict[str, Any]) -> str:
-    capacity, errors = found["capacity"]["agreement"], found["retrieval-error"]["agreement"]
-    says = {
-        "response": "means near 1 and 0 for projected vectors (picture below)",
-        "capacity": f"{capacity['within_one_step']} of {capacity['points']} values within one grid step, "
-        f"{capacity['equal']} equal",
-        "retrieval-error": f"{errors['within_3_std_plus_0.05']} of {errors['points']} points within the paper's "
-        "mean +- 3 standard deviations (+ 0.05)",
-        "response-spread": "the means agree; the spread follows the law sqrt(n/d), see below",
+    says: dict[str, Callable[[dict[str, Any]], str]] = {
+        "response": lambda _: "means near 1 and 0 for projected vectors (picture below)",
+        "capacity": lambda a: (
+            f"{a['within_one_step']} of {a['points']} values within one grid step, {a['equal']} equal"
+        ),
+        "retrieval-error": lambda a: (
+            f"{a['within_3_std_plus_0.05']} of {a['points']} points within the paper's mean +- 3 "
+            "standard deviations (+ 0.05)"
+        ),
+        "response-spread": lambda _: "the means agree; the spread follows the law sqrt(n/d), see below",
     }
-    rows: list[list[object]] = [
-        [name, says[name], data["seed"], data["trials"], f"{data['seconds']:.0f} s", f"`{data['command']}`"]
-        for name, data in found.items()
-    ]
-    machine = found["capacity"]["machine"]
-    header = ["experiment", "agreement with the paper", "seed", "trials", "time", "command"]
-    return f"## Overview\n\nMachine: {machine}.\n\n" + table(header, rows)
+    rows: list[list[object]] = []
+    for name in EXPERIMENTS:
+        if name not in found:
+            rows.append([name, "not run", "", "", "", f"`holobind paper {name}`", ""])
+            continue
+        data = found[name]
+        told = says[name](data.get("agreement", {})) if name in says else data["summary"]
+        time, command = f"{data['seconds']:.0f} s", f"`{data['command']}`"
+        rows.append([name, told, data["seed"], data.get("trials", ""), time, command, data["machine"]])
+    header = ["experiment", "agreement with the paper", "seed", "trials", "time", "command", "machine"]
+    return "## Overview\n\n" + markdown([header, *rows])
+
+
+def _of_table(data: dict[str, Any], page: Path) -> str:
+    """The section of an experiment whose JSON has a table, notes and perhaps a picture in docs/figures."""
+    parts = [f"## {data['title']}", *data.get("notes", ()), markdown(data["table"])]
+    if (page.parent / "figures" / f"{data['experiment']}.png").exists():
+        parts.append(f"![{data['experiment']}](figures/{data['experiment']}.png)")
+    return "\n\n".join(parts)
 
 
 def _projection(found: dict[str, Any]) -> str:
@@ -121,7 +127,7 @@ def _capacity(data: dict[str, Any]) -> str:
             "are retrieved wrongly, one number where the paper has none. That this is what the paper's capacity figure "
             "shows, and not the last n below 3 %, follows from its own error figure (a test checks it); the number of "
             "pairs held is thus one grid step less, and at d = 25 and 64 no n of the grid is held at all.",
-            table(["d", *names], rows),
+            markdown([["d", *names], *rows]),
             *notes,
             "![capacity](figures/capacity.png)",
         ]
@@ -137,7 +143,7 @@ def _retrieval(data: dict[str, Any]) -> str:
         [
             "## Retrieval error",
             "Difference between the mean error rates here and in the paper, over all d and n.",
-            table(["system", "points", "mean difference", "largest"], rows),
+            markdown([["system", "points", "mean difference", "largest"], *rows]),
             "![retrieval error](figures/retrieval-error.png)",
         ]
     )
@@ -162,7 +168,14 @@ def _spread(data: dict[str, Any]) -> str:
             "Our standard deviations follow the law sqrt(n/d). The paper's are "
             f"{ratios[0]:.2f} to {ratios[-1]:.2f} of it for n >= 512, "
             "close to sqrt(n/2d): as if its n counted vectors, not pairs. Its means agree with ours.",
-            table(["query", "n", "mean, paper / ours", "std, paper / ours", "law"], rows),
+            markdown([["query", "n", "mean, paper / ours", "std, paper / ours", "law"], *rows]),
             "![response spread](figures/response-spread.png)",
         ]
     )
+
+
+OF_FIGURES: dict[str, Callable[[dict[str, Any]], str]] = {
+    "capacity": _capacity,
+    "retrieval-error": _retrieval,
+    "response-spread": _spread,
+}

@@ -1,11 +1,17 @@
-"""What every experiment leaves behind: NAME.json with its numbers and NAME.png with its picture."""
+"""What every experiment leaves behind: NAME.json with its numbers, and NAME.png where a picture says more.
+
+A table is in the JSON too, as `table` (the heads of its columns, then rows of text), beside `summary`, one line, and
+`notes`, paragraphs that its numbers make: the terminal and docs/reproduction.md show those.
+"""
 
 import json
 import os
 import platform
+import sys
+import threading
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +24,8 @@ from holobind.errors import OptionError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+PATIENCE = 2.0  # seconds before a bar appears
 
 
 def generator(seed: int, *cell: object) -> torch.Generator:
@@ -37,31 +45,96 @@ def folder(out: Path) -> Path:
 
 
 @contextmanager
-def progress(description: str, total: int) -> Iterator[Any]:
-    """A progress bar on stderr; call what it yields after each step."""
+def progress(description: str, total: int) -> Iterator[Callable[..., None]]:
+    """A bar on stderr if it takes longer than `PATIENCE`; call what it yields after each step.
+
+    `advance(0, "text")` only says what is being done now.
+    """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-    with Progress(*columns, *times, console=Console(stderr=True)) as bar:
-        task = bar.add_task(description, total=total)
-        yield lambda: bar.advance(task)
+    bar = Progress(*columns, *times, console=Console(stderr=True))
+    task = bar.add_task(description, total=total)
+
+    def advance(steps: int = 1, now: str = "") -> None:
+        bar.update(task, advance=steps, description=f"{description}: {now}" if now else description)
+
+    timer = threading.Timer(PATIENCE, bar.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield advance
+    finally:
+        timer.cancel()
+        timer.join()
+        if bar.live.is_started:
+            bar.stop()
 
 
-def save(out: Path, name: str, figure: "Figure", started: float, **numbers: Any) -> dict[str, Any]:
-    """Write the picture and the numbers, with what is needed to get them again; both files or their old versions."""
+def say(text: str) -> None:
+    """A word to the user that is not a result."""
+    Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def machine() -> str:
+    """Where numbers that are times were measured."""
+    return f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+
+
+def save(out: Path, name: str, figure: "Figure | None", started: float, **numbers: Any) -> dict[str, Any]:
+    """Write the picture and the numbers, with what is needed to get them again; each file whole or not at all."""
     about = {
         "experiment": name,
-        "command": f"holobind paper {name} --seed {numbers['seed']}" + " --quick" * numbers["quick"],
+        "command": command(name, numbers["seed"], numbers["quick"]),
         "seconds": round(time.monotonic() - started, 1),
-        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}",
+        "machine": machine(),
     }
     data = about | numbers
-    picture, text = out / f"{name}.png", out / f"{name}.json"
-    new_picture, new_text = out / f"{name}.png.part", out / f"{name}.json.part"
-    figure.savefig(new_picture, format="png", dpi=150)
-    new_text.write_text(json.dumps(_rounded(data), indent=1))
-    new_picture.replace(picture)
-    new_text.replace(text)
+    if figure is not None:
+        picture = out / f"{name}.png.part"
+        figure.savefig(picture, format="png", dpi=150)
+        picture.replace(out / f"{name}.png")
+    write_json(out / f"{name}.json", data)
     return data
+
+
+def command(name: str, seed: int, quick: bool) -> str:
+    """What to type to get a result again."""
+    return f"holobind paper {name} --seed {seed}" + " --quick" * quick
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a file whole or not at all."""
+    part = path.with_name(path.name + ".part")
+    part.write_text(json.dumps(_rounded(value), indent=1))
+    part.replace(path)
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[list[str]]:
+    """A table as the JSON keeps it: the heads of the columns, then the rows, all of them text."""
+    return [[str(cell) for cell in line] for line in (header, *rows)]
+
+
+def markdown(lines: Sequence[Sequence[object]]) -> str:
+    """A table of `table` as Markdown."""
+    header, *rows = lines
+    ruled: list[Sequence[object]] = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in ruled)
+
+
+def show(data: dict[str, Any]) -> None:
+    """The table, the notes and the summary of a result on stdout."""
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    if "table" in data:
+        header, *rows = data["table"]
+        shown = Table(*header)
+        for row in rows:
+            shown.add_row(*row)
+        console.print(shown)
+    for text in (*data.get("notes", ()), data.get("summary", "")):
+        if text:
+            console.print(text, markup=False, highlight=False)
 
 
 def _rounded(value: Any) -> Any:
@@ -70,4 +143,4 @@ def _rounded(value: Any) -> Any:
         return round(value, 6)
     if isinstance(value, dict):
         return {key: _rounded(inner) for key, inner in value.items()}
-    return [_rounded(inner) for inner in value] if isinstance(value, list) else value
+    return [_rounded(inner) for inner in value] if isinstance(value, list | tuple) else value

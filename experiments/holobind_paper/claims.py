@@ -1,0 +1,97 @@
+"""The claims of the paper's abstract, introduction and conclusion, each judged by the numbers of the results."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+Results = dict[str, dict[str, Any]]
+Verdict = Literal["confirmed", "partly", "not confirmed"]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the paper says, the results that can tell, and what they tell; `judge` is None until there are such."""
+
+    text: str
+    needs: tuple[str, ...]
+    judge: Callable[[Results], tuple[Verdict, str]] | None = None
+
+
+def rows(found: Results) -> list[list[str]]:
+    """A line for each claim: what is claimed, the verdict, the figure, and where it comes from."""
+    lines = []
+    for claim in CLAIMS:
+        missing = [name for name in claim.needs if name not in found]
+        if missing or claim.judge is None:
+            verdict, figure = "not run", ""
+        else:
+            verdict, figure = claim.judge(found)
+            if any(found[name]["quick"] for name in claim.needs):
+                figure += " (quick run)"
+        lines.append([claim.text, verdict, figure, ", ".join(f"`holobind paper {name}`" for name in claim.needs)])
+    return lines
+
+
+def _retrieval(found: Results) -> tuple[Verdict, str]:
+    held = {(row["vsa"], row["d"]): row["passes"] for row in found["capacity"]["rows"]}
+    d = max(d for _, d in held)
+    over_exact, over_approximate = (
+        held["HRR w/ Proj", d] / held[name, d] for name in ("HRR", "HRR, approximate inverse")
+    )
+    errors = {(row["vsa"], row["d"], row["n"]): row["mean"] for row in found["retrieval-error"]["rows"]}
+    ratios = [
+        errors["HRR", at, n] / error for (name, at, n), error in errors.items() if name == "HRR w/ Proj" and error > 0
+    ]
+    figure = (
+        f"capacity at d = {d}: {over_exact:.1f}x the naive vectors' with the exact inverse, {over_approximate:.1f}x "
+        f"with the approximate one; the largest ratio of two error rates is {max(ratios):.0f}x"
+    )
+    return "confirmed" if over_exact >= 100 else "partly" if over_exact > 2 else "not confirmed", figure
+
+
+def _output(found: Results) -> tuple[Verdict, str]:
+    row = _of(found, "compression", "Amazon-670K")
+    return _saved(
+        row["output_percent"], row["output_paper"]
+    ), f"{row['output_percent']:.2f} % of 512 x {row['labels']:,}"
+
+
+def _model(found: Results) -> tuple[Verdict, str]:
+    row = _of(found, "compression", "Amazon-670K")
+    ours, paper = row["network_percent"], row["network_paper"]
+    figure = f"{ours:.2f} % by the paper's own sizes"
+    return _saved(ours, paper), figure + (f", where it prints {paper:.2f} %" if ours != paper else "")
+
+
+def _saved(ours: float, paper: float) -> Verdict:
+    return "confirmed" if ours == paper else "partly" if ours > paper else "not confirmed"
+
+
+def _training(found: Results) -> tuple[Verdict, str]:
+    times = {row["dataset"]: row for row in found["speed"]["rows"]}
+    large = {name: row["speedup"]["HRR-FC"] for name, row in times.items() if row["labels"] > row["dim"]}
+    small = {name: row["speedup"]["HRR-FC"] for name, row in times.items() if row["labels"] <= row["dim"]}
+    best = max(large, key=lambda name: large[name])
+    figure = f"{min(large.values()):.2f}x to {large[best]:.1f}x ({best}) where there are more labels than d'" + (
+        f", {min(small.values()):.2f}x to {max(small.values()):.2f}x where there are fewer" if small else ""
+    )
+    enough = large.get("Amazon-670K", 0) > times.get("Amazon-670K", {}).get("paper", 0)
+    faster = sum(speed >= 1 for speed in large.values())
+    return "confirmed" if faster == len(large) and enough else "partly" if faster else "not confirmed", figure
+
+
+def _of(found: Results, name: str, dataset: str) -> dict[str, Any]:
+    return next(row for row in found[name]["rows"] if row["dataset"] == dataset)
+
+
+CLAIMS = (
+    Claim("the projection improves retrieval by over 100x", ("capacity", "retrieval-error"), _retrieval),
+    Claim("the output layer is up to 99.55 % smaller", ("compression",), _output),
+    Claim("the model is up to 42.09 % smaller", ("compression",), _model),
+    Claim("training is faster, by 41.86 %, an epoch by up to 6.28x", ("speed",), _training),
+    Claim("accuracy is similar or better, by up to 30 %", ("accuracy",)),
+    Claim("without the projection nothing is learned", ("ablation-projection",)),
+    Claim("regression on the label vector learns nothing", ("ablation-regression",)),
+    Claim("learning the label vectors has no benefit", ("learned-labels",)),
+    Claim("learning p and m has no benefit", ("learned-present-missing",)),
+)
