@@ -31,8 +31,8 @@ from holobind import container, metrics
 from holobind.data import Part, Tfidf
 from holobind.errors import DataError, FileError, HolobindError, OptionError
 from holobind.head import HolographicHead, LinearHead
-from holobind.networks import FC, SparseExamples
-from holobind.networks.inputs import Examples, label_sets
+from holobind.networks import FC, Network, SparseExamples
+from holobind.networks.inputs import Examples
 
 Head = HolographicHead | LinearHead
 Inputs = Any  # a scipy sparse matrix, a dense array, or a sequence of texts
@@ -40,7 +40,7 @@ Progress = Callable[[str, float], None]
 
 VERSION = 1
 BATCH = 1024
-NETWORKS: dict[str, type[nn.Module]] = {"fc": FC}
+NETWORKS: dict[str, type[Network]] = {"fc": FC}
 WORDS = 1 << 30  # bytes of names that a file may unpack to
 
 
@@ -49,7 +49,7 @@ class Model(nn.Module):
 
     def __init__(
         self,
-        network: nn.Module,
+        network: Network,
         head: Head,
         seen: metrics.Frequencies,
         *,
@@ -80,7 +80,9 @@ class Model(nn.Module):
             if self.tfidf is None:
                 raise DataError("this model was trained on features and cannot read texts; give it rows of features")
             return SparseExamples(self.tfidf.transform(inputs), self.normalise)
-        X = inputs if sparse.issparse(inputs) else sparse.csr_array(np.atleast_2d(np.asarray(inputs, np.float32)))
+        X: Any = inputs if sparse.issparse(inputs) else sparse.csr_array(np.atleast_2d(np.asarray(inputs, np.float32)))
+        if not isinstance(self.network, FC):
+            raise DataError("this model reads texts; got features")
         wanted = self.network.n_features
         if X.ndim != 2 or X.shape[1] != wanted:
             raise DataError(f"this model reads {wanted} features a row; got a matrix of shape {X.shape}")
@@ -158,15 +160,12 @@ class Model(nn.Module):
             raise DataError("this model was trained on texts; the data has only features")
         return part.texts
 
-    def loss_on(self, examples: Examples, Y: Any, index: NDArray[np.intp]) -> Tensor:
-        return self(examples.batch(index), *label_sets(Y, index))
-
     def sizes(self) -> dict[str, Any]:
         """Parameters of the output layer and of the whole, beside those with a linear output layer.
 
         The layers that give the output have (in + 1) parameters for each of its elements: d, or L if it were linear.
         """
-        layers = [self.head] if self.head.weight is not None else self.network.last
+        layers: list[nn.Module] = [self.head] if self.head.weight is not None else self.network.last
         weights = [p for layer in layers for name, p in layer.named_parameters() if name in ("weight", "bias")]
         width = self.n_labels if isinstance(self.head, LinearHead) else self.head.codebook.dim
         whole, output = (sum(p.numel() for p in some) for some in (self.parameters(), weights))
@@ -236,7 +235,7 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor]) -> Model:
         network = NETWORKS[kind](**described)
     _check_shapes("network", dict(network.state_dict()), parts["network"])
     network.load_state_dict(parts["network"], assign=True)
-    head = _head(head_said, int(network.out_features), len(counts), parts["head"])
+    head = _head(head_said, network.out_features, len(counts), parts["head"])
     if not isinstance(header["normalise"], bool) or not isinstance(header["about"], dict):
         raise FileError("its header has other types than it should")
     return Model(
@@ -256,9 +255,7 @@ def _head(said: dict[str, Any], inside: int, n_labels: int, tensors: dict[str, T
     if kind not in ("holographic", "linear"):
         raise FileError(f"it has a head {str(kind)[:40]!r}; this holobind knows holographic and linear")
     width = said.get("dim") if kind == "holographic" else n_labels
-    if not isinstance(width, int) or (
-        tuple(tensors["weight"].shape) != (width, inside) if layer else width != inside
-    ):
+    if not isinstance(width, int) or (tuple(tensors["weight"].shape) != (width, inside) if layer else width != inside):
         raise FileError(f"its head is of size {str(width)[:20]}, which does not fit its weights")
     bias = layer is None or "bias" in tensors
     if kind == "linear":
@@ -288,7 +285,7 @@ def _describe(head: Head) -> dict[str, Any]:
     }
 
 
-def _name_of(network: nn.Module, known: dict[str, type[nn.Module]]) -> str:
+def _name_of(network: Network, known: dict[str, type[Network]]) -> str:
     for name, kind in known.items():
         if type(network) is kind:
             return name

@@ -102,7 +102,7 @@ class Progress:
     history: list[dict[str, float]] = field(default_factory=list)
 
 
-class Stopped(Exception):
+class Stopped(Exception):  # noqa: N818 - no error: somebody wanted it
     """Training was told to stop (Ctrl-C, SIGTERM); where it was is in the checkpoint, if one was asked for."""
 
 
@@ -293,7 +293,7 @@ class _Run:
         """Whether any process wants it: all must stop at the same step."""
         if self.fabric.world_size == 1:
             return wanted
-        return bool(self.fabric.all_reduce(torch.tensor(float(wanted)), reduce_op="sum") > 0)  # type: ignore[operator, arg-type]
+        return bool(self.fabric.all_reduce(torch.tensor(float(wanted)), reduce_op="sum") > 0)  # type: ignore[operator]
 
     # Checkpoints
 

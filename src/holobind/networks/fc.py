@@ -1,6 +1,7 @@
 """Fully connected networks on sparse rows."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import sqrt
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import dropout, embedding_bag, linear, relu
 
 from holobind.errors import OptionError
-from holobind.networks.inputs import Rows
+from holobind.networks.inputs import Network, Rows
 from holobind.ragged import lengths
 
 
@@ -55,10 +56,15 @@ class _Product(Function):
         found = embedding_bag(
             row[order], grad.contiguous(), starts, mode="sum", per_sample_weights=values[order].to(grad.dtype)
         )
-        return torch.sparse_coo_tensor(features[None], found, ctx.size, is_coalesced=True, check_invariants=False), None, None, None
+        return (
+            torch.sparse_coo_tensor(features[None], found, ctx.size, is_coalesced=True, check_invariants=False),
+            None,
+            None,
+            None,
+        )
 
 
-class FC(nn.Module):
+class FC(Network):
     """Hidden layers with ReLU on sparse rows; the paper's has two of 512.
 
     hidden           sizes of the hidden layers; none at all makes a linear encoder, which needs `out_features`
@@ -96,9 +102,7 @@ class FC(nn.Module):
         # Rows have length 1: with this scale their images have, too. A linear encoder starts from nothing.
         self.first = SparseLinear(n_features, sizes[0], scale=sqrt(3 / sizes[0]) if hidden else 0.0, seed=seed)
         self.offset = nn.Parameter(torch.zeros(sizes[0]))
-        self.layers = nn.ModuleList(
-            _linear(a, b, seed + 1 + i) for i, (a, b) in enumerate(zip(sizes, sizes[1:], strict=False))
-        )
+        self.layers = nn.ModuleList(_linear(a, b, seed + 1 + i) for i, (a, b) in enumerate(pairwise(sizes)))
         self.wide = SparseLinear(n_features, self.out_features) if wide else None
         if wide and not _on_meta():
             nn.init.zeros_(self.layers[-1].weight)  # type: ignore[arg-type]
@@ -108,7 +112,7 @@ class FC(nn.Module):
         if self.training and self.feature_dropout:
             rows = rows._replace(values=dropout(rows.values, self.feature_dropout))
         h = self.first(rows) + self.offset
-        for i, layer in enumerate(self.layers):
+        for layer in self.layers:
             h = linear(self._active(h), layer.weight, layer.bias)  # type: ignore[arg-type]
         if self.wanted is None:
             h = self._active(h)
@@ -116,7 +120,6 @@ class FC(nn.Module):
 
     @property
     def last(self) -> list[nn.Module]:
-        """The layers whose sum is the output."""
         deep = self.layers[-1] if len(self.layers) else self.first
         return [deep] if self.wide is None else [deep, self.wide]
 

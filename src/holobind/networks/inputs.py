@@ -1,4 +1,4 @@
-"""Batches: what a network is given, cut out of all examples by vectorised slicing.
+"""What a network is and what it is given: batches, cut out of all examples by vectorised slicing.
 
 Examples have a length, `batch(index)` for any rows in any order, and `sizes`, by which batches of similar rows can be
 made, or None where that gains nothing.
@@ -9,9 +9,24 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 Index = NDArray[np.intp]
+
+
+class Network(nn.Module):
+    """The body of a model: `forward(inputs) -> (rows, out_features)`."""
+
+    out_features: int
+
+    @property
+    def last(self) -> list[nn.Module]:
+        """The layers whose sum is the output."""
+        raise NotImplementedError
+
+    def config(self) -> dict[str, Any]:
+        """JSON values that, as keyword arguments of its class, build it again."""
+        raise NotImplementedError
 
 
 class Examples(Protocol):
