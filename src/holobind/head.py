@@ -118,11 +118,11 @@ class HolographicHead(nn.Module):
 
     def loss(self, h: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
         """How wrong the output is about the present labels.  Shapes: (rows, in), (total), (rows) -> ()"""
+        if self.kind == "query" and self._asked is not None and self._absent is not None:
+            return self._folded(h, labels, offsets, self._asked, self._absent)
         s = self(h)
         if self.log_temperature is not None:
             return losses.softmax_loss(s, labels, offsets, self.codebook, self.log_temperature.exp())
-        if self.kind == "query" and self._asked is not None and self._absent is not None:
-            return self._folded(s, labels, offsets, self._asked, self._absent)
         p, m = self._keys()
         if self.kind == "regression":
             return losses.regression_loss(s, labels, offsets, self.codebook, p, m, everything=self._all_labels())
@@ -147,14 +147,18 @@ class HolographicHead(nn.Module):
         book, v = self._question(h)
         return book.above(v, threshold)
 
-    def _folded(self, s: Tensor, labels: Tensor, offsets: Tensor, asked: Codebook, absent: Codebook) -> Tensor:
-        fits = s.dtype in (torch.float32, torch.bfloat16, torch.float16) and s.device.type == "cpu" and s.ndim == 2
-        if fits and isinstance(asked, OrbitCodebook) and isinstance(absent, OrbitCodebook):
+    def _folded(self, h: Tensor, labels: Tensor, offsets: Tensor, asked: Codebook, absent: Codebook) -> Tensor:
+        plain = h.dtype == torch.float32 and h.device.type == "cpu" and h.ndim == 2
+        if plain and not torch.is_autocast_enabled("cpu") and isinstance(asked, OrbitCodebook):
+            assert isinstance(absent, OrbitCodebook)
             from holobind.fused import FusedQuery  # compiles when first used
 
-            if labels.dtype == offsets.dtype == torch.int64 and offsets.shape == s.shape[:1]:
+            sized = h.shape[1] == (self.codebook.dim if self.weight is None else self.weight.shape[1])
+            if sized and labels.dtype == offsets.dtype == torch.int64 and offsets.shape == h.shape[:1]:
+                rings = asked.rings(), absent.rings()
                 with suppress(FloatingPointError):
-                    return FusedQuery.apply(s.float(), labels, offsets, asked.rings(), absent.rings(), asked.n_labels)
+                    return FusedQuery.apply(h, self.weight, self.bias, labels, offsets, *rings, asked.n_labels)
+        s = self(h)
         labels, offsets = checked_sets(labels, offsets, self.codebook.n_labels, s.device, len(s))
         if not len(s):
             return s.sum()
