@@ -1,4 +1,5 @@
-"""The query loss of a fixed orbit codebook on the CPU: one compiled pass in place of some thirty small kernels.
+"""A layer and the query loss of a fixed orbit codebook on the CPU: a matrix product and one compiled pass in place of
+some thirty small kernels.
 
 At the paper's small shapes a whole training step takes a millisecond, half of which those kernels were.
 """
@@ -15,32 +16,55 @@ from torch.autograd.function import once_differentiable
 
 # Sums may be reordered, which lets them run on vector units; NaN and infinity keep their meaning.
 _REORDER = {"reassoc", "contract", "nsz"}
+_NOTHING = np.empty(0, np.float32)
 
 
 class FusedQuery(Function):
     """mean over rows |Y| - <s, p (x) e> / |s| + <s, m (x) e> / (|s| |e|), as proven at `losses.query_loss`.
 
+        s = h W' + b,    or h itself where there is no W
+
+    The slope of the loss by s comes out of the pass that computes it; what is left for backward are two products.
     Rings hold each base twice in a row, so that every roll of it is a slice (`OrbitCodebook`). A label outside of
     the space, offsets that make no sense or a NaN raise FloatingPointError: the caller then looks for what is wrong.
 
-    Shapes: (rows, d), (total), (rows), (bases * 2 d), (bases * 2 d) -> ()
+    Shapes: (rows, in), (d, in), (d), (total), (rows), (bases * 2 d), (bases * 2 d) -> ()
     """
 
     @staticmethod
-    def forward(ctx: Any, s: Tensor, labels: Tensor, offsets: Tensor, asked: Tensor, absent: Tensor, n: int) -> Tensor:
-        s = s.contiguous()
+    def forward(
+        ctx: Any,
+        h: Tensor,
+        weight: Tensor | None,
+        bias: Tensor | None,
+        labels: Tensor,
+        offsets: Tensor,
+        asked: Tensor,
+        absent: Tensor,
+        n: int,
+    ) -> Tensor:
+        s = h.contiguous() if weight is None else h.mm(weight.t())
         slope = empty_like(s)
-        total = _query(*(x.detach().numpy() for x in (s, labels, offsets, asked, absent)), n, slope.numpy())
+        slope_of_bias = None if bias is None else empty_like(bias)
+        plain = (x.detach().numpy() for x in (s, labels, offsets, asked, absent))
+        ends = (_NOTHING if x is None else x.detach().numpy() for x in (bias, slope_of_bias))
+        total = _query(*plain, n, slope.numpy(), *ends)
         if isnan(total):
             raise FloatingPointError
-        ctx.save_for_backward(slope)
+        ctx.save_for_backward(h, weight, slope, slope_of_bias)
         return tensor(total, dtype=s.dtype)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None, None, None]:
-        (slope,) = ctx.saved_tensors
-        return slope * grad, None, None, None, None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        h, weight, slope, slope_of_bias = ctx.saved_tensors
+        if grad.item() != 1:
+            slope = slope * grad
+            slope_of_bias = None if slope_of_bias is None else slope_of_bias * grad
+        if weight is None:
+            return slope, None, None, None, None, None, None, None
+        for_h = slope.mm(weight) if ctx.needs_input_grad[0] else None
+        return for_h, slope.t().mm(h), slope_of_bias, None, None, None, None, None
 
 
 def _query_rows(
@@ -51,12 +75,15 @@ def _query_rows(
     absent: NDArray[np.float32],
     n_labels: int,
     slope: NDArray[np.float32],
+    bias: NDArray[np.float32],
+    slope_of_bias: NDArray[np.float32],
 ) -> float:
-    """The mean over rows; its gradient is written to `slope`."""
+    """The mean over rows; its gradients are written to `slope` and `slope_of_bias`. `s` comes without the bias."""
     rows, d = s.shape
     present, missing = np.empty(d, np.float32), np.empty(d, np.float32)
     one = np.float32
     total = 0.0
+    slope_of_bias[:] = 0
     if rows == 0:
         return 0.0 if len(labels) == 0 else np.nan
     if offsets[0] != 0:
@@ -78,6 +105,8 @@ def _query_rows(
                 present[j] += yes[j]
                 missing[j] += no[j]
         x, out = s[row], slope[row]
+        for j in range(len(bias)):
+            x[j] += bias[j]
         size, square, right, wrong = one(0), one(0), one(0), one(0)
         for j in range(d):
             size += missing[j] * missing[j]
@@ -104,6 +133,8 @@ def _query_rows(
         b, c = a * over_size, cosine * over_length
         for j in range(d):
             out[j] = (c * (x[j] * scale) - present[j]) * a + b * missing[j]
+        for j in range(len(bias)):
+            slope_of_bias[j] += out[j]
     return total / rows
 
 

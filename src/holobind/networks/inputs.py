@@ -1,0 +1,92 @@
+"""What a network is and what it is given: batches, cut out of all examples by vectorised slicing.
+
+Examples have a length, `batch(index)` for any rows in any order, and `sizes`, by which batches of similar rows can be
+made, or None where that gains nothing.
+"""
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+Index = NDArray[np.intp]
+
+
+class Network(nn.Module):
+    """The body of a model: `forward(inputs) -> (rows, out_features)`."""
+
+    out_features: int
+
+    @property
+    def last(self) -> list[nn.Module]:
+        """The layers whose sum is the output."""
+        raise NotImplementedError
+
+    def config(self) -> dict[str, Any]:
+        """JSON values that, as keyword arguments of its class, build it again."""
+        raise NotImplementedError
+
+
+class Examples(Protocol):
+    """All inputs of a training or test part."""
+
+    @property
+    def sizes(self) -> NDArray[np.int64] | None: ...
+
+    def __len__(self) -> int: ...
+
+    def batch(self, index: Index) -> Any: ...
+
+
+class Rows(NamedTuple):
+    """Sparse rows: row r has values[j] at the features ids[j] for offsets[r] <= j < offsets[r + 1].
+
+    Shapes: (total) int64, (rows) int64, (total) float32
+    """
+
+    ids: Tensor
+    offsets: Tensor
+    values: Tensor
+
+    def to(self, device: torch.device) -> "Rows":
+        return Rows(*(part.to(device, non_blocking=True) for part in self))
+
+
+class SparseExamples:
+    """The rows of a CSR matrix, which may be mapped from a file larger than memory; scaled to length 1 if wanted."""
+
+    sizes = None
+
+    def __init__(self, X: Any, normalise: bool = True) -> None:
+        self.X, self.normalise = X, normalise
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+    def batch(self, index: Index) -> Rows:
+        at, offsets = slices(self.X.indptr, index)
+        values = np.asarray(self.X.data[at], np.float32)
+        if self.normalise and len(values):
+            row = np.repeat(np.arange(len(index)), np.diff(offsets, append=len(at)))
+            lengths = np.sqrt(np.bincount(row, values.astype(np.float64) ** 2, minlength=len(index)))
+            values = (values / np.where(lengths > 0, lengths, 1)[row]).astype(np.float32)
+        ids = np.asarray(self.X.indices[at], np.int64)
+        return Rows(torch.from_numpy(ids), torch.from_numpy(offsets), torch.from_numpy(values))
+
+
+def label_sets(Y: Any, index: Index) -> tuple[Tensor, Tensor]:
+    """The ragged label sets of some rows of a CSR matrix.  Shapes: -> (total), (rows)"""
+    at, offsets = slices(Y.indptr, index)
+    return torch.from_numpy(np.asarray(Y.indices[at], np.int64)), torch.from_numpy(offsets)
+
+
+def slices(indptr: NDArray[Any], index: Index) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where the entries of some rows are, one row after the other, and where in that list each row starts."""
+    starts = np.asarray(indptr[index], np.int64)
+    counts = np.asarray(indptr[index + 1], np.int64) - starts
+    ends = np.cumsum(counts)
+    offsets = ends - counts
+    total = int(ends[-1]) if len(ends) else 0
+    return np.repeat(starts - offsets, counts) + np.arange(total), offsets
