@@ -210,19 +210,6 @@ def test_speed_times_every_model_and_keeps_its_cells(tmp_path, monkeypatch):
     assert speed.run(tmp_path, quick=True)["rows"] == data["rows"]
 
 
-def test_the_body_of_the_timed_network_is_the_papers_whether_its_gradients_are_sparse_or_not():
-    generator = torch.Generator().manual_seed(0)
-    ids, offsets = speed._sets(50, 4.0, False, generator)
-    values = torch.rand(len(ids), generator=generator)
-    row = torch.bucketize(torch.arange(len(ids)), offsets, right=True) - 1
-    X = torch.zeros(speed.BATCH, 50).index_put_((row, ids), values, accumulate=True)
-    for seen, sparse in ((100, False), (1, True)):
-        body = speed.Body(50, seen)
-        assert body.sparse is sparse
-        by_definition = torch.relu(body.second(torch.relu(X @ body.first.weight)))
-        torch.testing.assert_close(body((ids, offsets, values)), by_definition)
-
-
 def test_exact_methods_of_inference_find_the_exact_top_5(tmp_path, monkeypatch):
     monkeypatch.setattr(inference, "QUICK", (600, 1100))  # not multiples of d
     monkeypatch.setattr(inference, "BLOCK", 250)
