@@ -79,7 +79,7 @@ def compression(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: 
 def speed(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
     """Table 3: the time of a training epoch, FC beside HRR-FC, at the shapes of all eight datasets.
 
-    Needs 12 GB of memory for the largest. Nothing else should run beside it.
+    The largest shapes take several gigabytes of memory, and nothing else should run beside it.
 
     Example: holobind paper speed --quick
     """

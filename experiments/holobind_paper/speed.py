@@ -68,8 +68,8 @@ def run(out: Path, seed: int = 0, quick: bool = False) -> dict[str, Any]:
         f"random codebook), {reached} of {len(rows)} reach the bar",
         notes=[
             "Speed-ups are the time of FC over that of HRR-FC, on one machine and the same batches. The paper's are of "
-            "its own implementation on a V100; ours of whole steps on this machine's processor. Bars: 1.0 where there are "
-            "more labels than d', 0.9 where there are fewer, and the paper's 6.28 at Amazon-670K's shape.",
+            "its own implementation on a V100; ours of whole steps on this machine's processor. Bars: 1.0 where there "
+            "are more labels than d', 0.9 where there are fewer, and the paper's 6.28 at Amazon-670K's shape.",
             "Times are of a step; epochs are computed from them. The points are drawn in the dataset's shape.",
             *(
                 f"{row['dataset']} misses its bar: its output layer is {row['dim'] / row['labels']:.1f} times as wide "
