@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 from sklearn.preprocessing import normalize
+from torch import Tensor
 
 from holobind import algebra, metrics, solve, train
 from holobind.codebook import OrbitCodebook
@@ -22,6 +23,7 @@ from holobind.errors import DataError, OptionError
 from holobind.head import HolographicHead, LinearHead
 from holobind.model import Head, Model
 from holobind.networks import FC, Network
+from holobind.networks.inputs import Examples, Index, label_sets
 
 NetworkName = Literal["linear", "fc"]
 HeadName = Literal["holographic", "linear"]
@@ -143,12 +145,18 @@ def learn(
         )
     model = _model(recipe, X.shape[1], Y, label_names, tfidf)
     told: dict[str, Any] = {}
-    if recipe.solved or recipe.wide or recipe.network == "linear":
+    warm = recipe.wide or recipe.network == "linear"
+    if plan is None:
         told["ridge"] = _solve(model, X, Y, recipe, watch)
-    if plan is not None:
+    else:
+        examples = model.examples(X)
+        if warm:  # a start that knows the rows held out would make every later epoch look worse
+            kept, held = train.split(Y.shape[0], plan.validation, plan.seed)
+            told["ridge"] = _solve(model, X[kept], Y[kept], recipe, watch)
+            _temper(model, examples, Y, held if len(held) else kept)
         at = train.fit(
             model,
-            model.examples(X),
+            examples,
             Y,
             plan,
             checkpoint=watch.checkpoint,
@@ -180,7 +188,11 @@ def more(model: Model, part: Part, recipe: Recipe, turn: int = 1) -> None:
     if not len(part):
         return
     once = replace(recipe, epochs=1, validation=0.0, patience=0, seed=recipe.seed + turn)
-    train.fit(model, model.examples(model.inputs_of(part)), part.Y, _Steady(**asdict(_plan(once, len(part)))))
+    examples = model.examples(model.inputs_of(part))
+    if "training" not in model.about:
+        _temper(model, examples, part.Y, np.arange(len(part)))
+        model.about["training"] = "by parts"
+    train.fit(model, examples, part.Y, _Steady(**asdict(_plan(once, len(part)))))
     now = metrics.frequencies(part.Y)
     model.seen = metrics.Frequencies(model.seen.counts + now.counts, model.seen.points + now.points)
 
@@ -239,13 +251,10 @@ def _solve(model: Model, X: Any, Y: Any, recipe: Recipe, watch: Watch) -> dict[s
         W, bias = book.scores(W), book.scores(bias)
         if head.kind == "bce":  # logits: sigmoid(4 y - 2) is near y around 1/2, where it decides
             W, bias = 4 * W, 4 * bias - 2
-    network = model.network
-    assert isinstance(network, FC)
-    path = network.wide or network.first
-    offset = network.layers[-1].bias if network.wide else network.offset
+    path, offset = _linear_path(model)
     with torch.no_grad():
-        path.weight.copy_(W)
-        offset.copy_(bias)  # type: ignore[operator]
+        path.copy_(W)
+        offset.copy_(bias)
     return {
         "lam": found.lam,
         "system": found.system,
@@ -255,6 +264,36 @@ def _solve(model: Model, X: Any, Y: Any, recipe: Recipe, watch: Watch) -> dict[s
         "seconds": round(found.seconds, 2),
         "validation": [[round(lam, 6), round(score, 3)] for lam, score in found.validation],
     }
+
+
+def _linear_path(model: Model) -> tuple[Tensor, Tensor]:
+    """The matrix and the offset that make x W + b of a linear network, or of the path beside a deep one."""
+    network = model.network
+    assert isinstance(network, FC)
+    if network.wide is None:
+        return network.first.weight, network.offset
+    return network.wide.weight, network.layers[-1].bias  # type: ignore[return-value]
+
+
+def _temper(model: Model, examples: Examples, Y: Any, rows: Index) -> None:
+    """Make the softmax over a solved model's scores as sharp as fits rows that it has not seen best.
+
+    Scores of the closed form run from 0 to 1, give or take: over thousands of labels their softmax is all but flat, and
+    training would blow up the weights first and forget what was solved.
+    """
+    head = model.head
+    if head.kind != "softmax":
+        return
+    rows = rows[: int(np.clip(2**23 // model.n_labels, 16, 500))]
+    with torch.no_grad():
+        h = model.network(examples.batch(rows))
+        labels, offsets = label_sets(Y, rows)
+        sharpest = min(np.exp(np.linspace(0, 6, 25)), key=lambda t: float(head.loss(t * h, labels, offsets)))
+        if isinstance(head, HolographicHead) and head.log_temperature is not None:
+            head.log_temperature.fill_(math.log(sharpest))
+            return
+        for parameter in _linear_path(model):
+            parameter.mul_(sharpest)
 
 
 def _plan(recipe: Recipe, points: int) -> train.Plan:

@@ -57,7 +57,7 @@ class Targets:
         if kind in indicators:
             if y.shape[1] != len(self.classes):
                 raise DataError(f"y has {y.shape[1]} labels; there were {len(self.classes)}")
-            rows = sparse.csr_array(y)
+            rows = sparse.csr_array(y, copy=True)
             rows.sum_duplicates()
             rows.eliminate_zeros()
             return matrix(np.ones(rows.nnz, np.int32), rows.indices, rows.indptr, rows.shape)
@@ -154,7 +154,10 @@ def _read(y: Any) -> tuple[Kind, Any]:
     if dense.dtype.kind == "f" or dense.dtype == object:
         assert_all_finite(dense, input_name="y")
     if dense.ndim == 1:
-        check_classification_targets(dense)
+        try:
+            check_classification_targets(dense)
+        except TypeError as error:
+            raise DataError(f"classes must be all texts or all numbers ({error})") from error
         return "classes", dense
     if dense.dtype.kind not in "biuf" or not ((dense == 0) | (dense == 1)).all():
         raise DataError("a y of two dimensions is an indicator of 0 and 1; for several classes a row, pass label sets")
@@ -184,10 +187,10 @@ def ordered(labels: Iterable[Any]) -> NDArray[Any]:
         if isinstance(given, np.ndarray):
             return np.unique(given)
         kept = sorted(set(given))
+        if all(isinstance(label, str) for label in kept):
+            return np.array(kept, dtype=object)
+        if all(isinstance(label, int | np.integer) for label in kept):
+            return np.array(kept)
     except TypeError as error:
-        raise DataError(f"labels must be all texts or all numbers ({error})") from error
-    if all(isinstance(label, str) for label in kept):
-        return np.array(kept, dtype=object)
-    if any(isinstance(label, str) for label in kept):
-        raise DataError("labels must be all texts or all numbers")
-    return np.array(kept)
+        raise DataError(f"labels of sets must be all texts or all whole numbers ({error})") from error
+    raise DataError(f"labels of sets must be all texts or all whole numbers; got {kept[0]!r:.40}")
