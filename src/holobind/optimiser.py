@@ -34,15 +34,14 @@ class RowAdam(Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._update(parameter, parameter.grad.coalesce(), group)
+                    self._update(parameter, *_by_row(parameter.grad), group)
 
-    def _update(self, parameter: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+    def _update(self, parameter: Tensor, rows: Tensor, g: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]
         if not state:
             state["mean"] = torch.zeros_like(parameter)
             state["square"] = parameter.new_zeros(len(parameter))
             state["steps"] = parameter.new_zeros(len(parameter))
-        rows, g = grad.indices()[0], grad.values()
         b1, b2 = group["betas"]
         mean, square, steps = (state[name].index_select(0, rows) for name in ("mean", "square", "steps"))
         steps += 1
@@ -53,3 +52,16 @@ class RowAdam(Optimizer):
         root = (square / (1 - b2**steps)).sqrt_().add_(group["eps"])
         scale = -group["lr"] / ((1 - b1**steps) * root)
         parameter.index_add_(0, rows, mean.mul_(scale[:, None]))
+
+
+def _by_row(grad: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows of a sparse gradient, each once, and their values.
+
+    Autograd forgets that a gradient is coalesced, and doing it again would sort and copy what `SparseLinear` has in
+    order already.
+    """
+    rows = grad._indices()[0]
+    if bool((rows[1:] > rows[:-1]).all()):
+        return rows, grad._values()
+    grad = grad.coalesce()
+    return grad.indices()[0], grad.values()
