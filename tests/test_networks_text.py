@@ -134,6 +134,9 @@ def test_config_builds_the_same_network_again(kind):
     for (name, a), (other, b) in zip(network.state_dict().items(), again.state_dict().items(), strict=True):
         assert name == other
         assert torch.equal(a, b)
+    with torch.device("meta"):  # how a file's claims are checked before they take memory
+        claimed = kind(**network.config()).state_dict()
+    assert {name: a.shape for name, a in claimed.items()} == {n: a.shape for n, a in network.state_dict().items()}
 
 
 @every_network

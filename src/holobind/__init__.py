@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from holobind import data as data
     from holobind import metrics as metrics
+    from holobind import networks as networks
     from holobind import solve as solve
     from holobind import structures as structures
     from holobind import vsa as vsa
@@ -43,9 +44,13 @@ if TYPE_CHECKING:
     from holobind.losses import query_loss as query_loss
     from holobind.losses import regression_loss as regression_loss
     from holobind.losses import softmax_loss as softmax_loss
+    from holobind.model import Model as Model
+    from holobind.model import load as load
     from holobind.noise import capacity as capacity
     from holobind.noise import dimension_for as dimension_for
     from holobind.noise import pairs_held as pairs_held
+    from holobind.recipe import Recipe as Recipe
+    from holobind.recipe import learn as learn
     from holobind.vocabulary import Answer as Answer
     from holobind.vocabulary import LargeVocabulary as LargeVocabulary
     from holobind.vocabulary import Statement as Statement
@@ -53,7 +58,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("data", "metrics", "solve", "structures", "vsa")
+_MODULES = ("data", "metrics", "networks", "solve", "structures", "vsa")
 _NAMES = {
     "algebra": "bind bundle identity inverse involution permute power random similarity unbind unitary",
     "codebook": "Codebook DenseCodebook OrbitCodebook RandomCodebook",
@@ -61,7 +66,9 @@ _NAMES = {
     "UnknownNameError",
     "head": "HolographicHead LinearHead",
     "losses": "present_and_missing query_loss regression_loss softmax_loss",
+    "model": "Model load",
     "noise": "capacity dimension_for pairs_held",
+    "recipe": "Recipe learn",
     "vocabulary": "Answer LargeVocabulary Statement Vocabulary",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -33,7 +33,8 @@ Learn = Literal["present", "missing", "labels"]
 class HolographicHead(nn.Module):
     """An output layer of h x d weights for any number of labels.
 
-    Parameters: `weight` (d, in_features), `bias` (d); with loss="softmax" also `log_temperature` ().
+    Parameters: `weight` (d, in_features), `bias` (d); with loss="softmax" also `log_temperature` (). With
+    in_features=None there is no layer: what the network gives is the output already.
     `learn` adds "present" and "missing" (d) each, and "labels", the codebook's: (bases, d) of an orbit, (L, d) of
     a random one. All of them pass through the projection at each use and so stay unitary.
 
@@ -50,7 +51,7 @@ class HolographicHead(nn.Module):
 
     def __init__(
         self,
-        in_features: int,
+        in_features: int | None,
         n_labels: int,
         dim: int,
         codebook: str | Codebook = "orbit",
@@ -69,6 +70,7 @@ class HolographicHead(nn.Module):
         self.kind, self.learn = loss, tuple(learn)
         self.weight, self.bias = _layer(in_features, dim, bias, seed)
         self.codebook = _codebook(codebook, n_labels, dim, seed)
+        self.drawn = (codebook, seed) if isinstance(codebook, str) else None  # what it takes to draw it again
         self.log_temperature = nn.Parameter(torch.zeros(())) if loss == "softmax" else None
         self._asked: Codebook | None = None  # p (x) c_i and m (x) c_i, if they are fixed
         self._absent: Codebook | None = None
@@ -112,7 +114,7 @@ class HolographicHead(nn.Module):
 
     def forward(self, h: Tensor) -> Tensor:
         """The holographic output s.  Shapes: (rows, in_features) -> (rows, d)"""
-        return linear(h, self.weight, self.bias)
+        return h if self.weight is None else linear(h, self.weight, self.bias)
 
     def loss(self, h: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
         """How wrong the output is about the present labels.  Shapes: (rows, in), (total), (rows) -> ()"""
@@ -177,25 +179,25 @@ class HolographicHead(nn.Module):
     def _all_labels(self) -> Tensor | None:
         if self.codebook.learned:
             return None
-        if self._everything is None or self._everything.device != self.weight.device:
+        if self._everything is None or self._everything.device != self.codebook.device:
             self._everything = self.codebook.mix(torch.ones(self.codebook.n_labels, device=self.codebook.device))
         return self._everything
 
     def extra_repr(self) -> str:
-        return f"in_features={self.weight.shape[1]}, loss={self.kind!r}, learn={self.learn}"
+        return f"in_features={_width(self.weight)}, loss={self.kind!r}, learn={self.learn}"
 
 
 class LinearHead(nn.Module):
     """One weight vector for each label: the layer that holographic heads replace.
 
-    Parameters: `weight` (L, in_features), `bias` (L).
+    Parameters: `weight` (L, in_features), `bias` (L); none with in_features=None, if a network gives the logits.
 
     loss: "bce", the paper's baseline, the mean binary cross-entropy over rows and labels; "softmax", cross-entropy
     with the present labels sharing the probability 1. A row without labels adds 0 to either.
     """
 
     def __init__(
-        self, in_features: int, n_labels: int, loss: LinearLoss = "bce", seed: int = 0, *, bias: bool = True
+        self, in_features: int | None, n_labels: int, loss: LinearLoss = "bce", seed: int = 0, *, bias: bool = True
     ) -> None:
         super().__init__()
         _one_of("LinearHead", "loss", loss, get_args(LinearLoss))
@@ -205,7 +207,7 @@ class LinearHead(nn.Module):
 
     def forward(self, h: Tensor) -> Tensor:
         """A logit for each label.  Shapes: (rows, in_features) -> (rows, L)"""
-        return linear(h, self.weight, self.bias)
+        return h if self.weight is None else linear(h, self.weight, self.bias)
 
     def loss(self, h: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
         """How wrong the logits are about the labels.  Shapes: (rows, in), (total), (rows) -> ()"""
@@ -244,7 +246,7 @@ class LinearHead(nn.Module):
         return labels, counts.cumsum(0) - counts
 
     def extra_repr(self) -> str:
-        return f"in_features={self.weight.shape[1]}, n_labels={self.n_labels}, loss={self.kind!r}"
+        return f"in_features={_width(self.weight)}, n_labels={self.n_labels}, loss={self.kind!r}"
 
 
 def _codebook(wanted: str | Codebook, n_labels: int, dim: int, seed: int) -> Codebook:
@@ -264,14 +266,22 @@ def _codebook(wanted: str | Codebook, n_labels: int, dim: int, seed: int) -> Cod
     return makers[wanted](n_labels, dim, seed)
 
 
-def _layer(in_features: int, out_features: int, bias: bool, seed: int) -> tuple[nn.Parameter, nn.Parameter | None]:
+def _layer(
+    in_features: int | None, out_features: int, bias: bool, seed: int
+) -> tuple[nn.Parameter | None, nn.Parameter | None]:
     """Weights from the distribution of `nn.Linear`, but drawn from `seed`, not from the global generator."""
+    if in_features is None:
+        return None, None
     algebra._positive("head", "in_features", in_features)
     reach = 1 / sqrt(in_features)
     generator = torch.Generator().manual_seed(seed)
     weight = torch.empty(out_features, in_features).uniform_(-reach, reach, generator=generator)
     offset = torch.empty(out_features).uniform_(-reach, reach, generator=generator)
     return nn.Parameter(weight), nn.Parameter(offset) if bias else None
+
+
+def _width(weight: Tensor | None) -> int | None:
+    return None if weight is None else weight.shape[1]
 
 
 def _one_of(where: str, name: str, value: object, allowed: tuple[str, ...]) -> None:

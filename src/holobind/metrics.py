@@ -16,7 +16,7 @@ Where scores tie, the label with the lowest id comes first (`top_k`).
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -51,21 +51,35 @@ def constants(dataset: str) -> tuple[float, float]:
     return USUAL
 
 
-def propensity(Y_train: Sparse, A: float = USUAL[0], B: float = USUAL[1]) -> Floats:
+class Frequencies(NamedTuple):
+    """How often each label occurs in training, and in how many points: all that propensities and bands depend on."""
+
+    counts: NDArray[np.int64]
+    points: int
+
+
+def frequencies(Y_train: "Sparse | Frequencies") -> Frequencies:
+    """Those of a training part; they may be given in place of one."""
+    if isinstance(Y_train, Frequencies):
+        return Y_train
+    rows = _csr(Y_train)
+    return Frequencies(np.bincount(rows.indices, minlength=rows.shape[1]).astype(np.int64), int(rows.shape[0]))
+
+
+def propensity(Y_train: Sparse | Frequencies, A: float = USUAL[0], B: float = USUAL[1]) -> Floats:
     """The chance that a true label was noticed, estimated from how often it occurs in training.
 
         p_l = 1 / (1 + C (N_l + B)^-A),    C = (ln N - 1) (B + 1)^A
 
     Shapes: (points, labels) -> (labels,)
     """
-    counts = _csr(Y_train).sum(0)
-    points = Y_train.shape[0]
+    counts, points = frequencies(Y_train)
     if points < 3:
         raise ShapeError(
             f"propensities need at least 3 training points, because ln N - 1 must be positive; got {points}"
         )
     C = (np.log(points) - 1) * (B + 1) ** A
-    return 1 / (1 + C * (np.asarray(counts, np.float64).ravel() + B) ** -A)
+    return 1 / (1 + C * (counts + B) ** -A)
 
 
 def top_k(scores: ArrayLike, k: int) -> Ids:
@@ -165,7 +179,7 @@ class Evaluation:
 def evaluate(
     Y: Sparse,
     top: ArrayLike,
-    Y_train: Sparse | None = None,
+    Y_train: Sparse | Frequencies | None = None,
     *,
     k: int = 5,
     dataset: str = "",
@@ -192,16 +206,17 @@ def evaluate(
         "R": ranking.recall(),
         "coverage": ranking.coverage(),
     }
-    if p is None and Y_train is not None:
-        p = propensity(Y_train, *constants(dataset))
+    seen = None if Y_train is None else frequencies(Y_train)
+    if p is None and seen is not None:
+        p = propensity(seen, *constants(dataset))
     if p is not None:
         gains = ranking.gains(_weights(Y, p))
         scores |= {"PSP": ranking.psp(gains), "PSnDCG": ranking.psndcg(gains)}
     bands: dict[str, dict[str, Any]] = {}
-    if Y_train is not None:
-        if Y_train.shape[1] != Y.shape[1]:
-            raise ShapeError(f"Y_train has {Y_train.shape[1]} labels and Y has {Y.shape[1]}")
-        counts = np.asarray(_csr(Y_train).sum(0)).ravel()
+    if seen is not None:
+        if len(seen.counts) != Y.shape[1]:
+            raise ShapeError(f"Y_train has {len(seen.counts)} labels and Y has {Y.shape[1]}")
+        counts = seen.counts
         for name, said, member in (
             ("head", f"{HEAD} or more", counts >= HEAD),
             ("torso", f"{TORSO} to {HEAD - 1}", (counts >= TORSO) & (counts < HEAD)),

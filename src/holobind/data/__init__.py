@@ -11,7 +11,7 @@ from holobind.data.python_calls import python_calls
 from holobind.data.registry import PUBLISHED, Published, download, fetch, published
 from holobind.data.statistics import paper_table, plot, statistics
 from holobind.data.synthetic import synthetic
-from holobind.data.words import tfidf
+from holobind.data.words import Tfidf
 from holobind.data.writing import convert, write
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "Dataset",
     "Part",
     "Published",
+    "Tfidf",
     "convert",
     "download",
     "fetch",
@@ -30,6 +31,5 @@ __all__ = [
     "python_calls",
     "statistics",
     "synthetic",
-    "tfidf",
     "write",
 ]

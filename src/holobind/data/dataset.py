@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from holobind.errors import DataError
+
+if TYPE_CHECKING:
+    from holobind.data.words import Tfidf
 
 # Its numbers are float32 (features) or int32 (labels); scipy's own type parameters are not settled yet.
 Matrix: TypeAlias = csr_array[Any, tuple[int, int]]
@@ -38,13 +41,17 @@ class Part:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A training part, a test part where there is one, and the names of labels and features where they are known."""
+    """A training part, a test part where there is one, and the names of labels and features where they are known.
+
+    tfidf   how the features were made of the texts, if the data brought none
+    """
 
     train: Part
     test: Part | None = None
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
     name: str = ""
+    tfidf: "Tfidf | None" = None
 
     def __post_init__(self) -> None:
         for part in self.parts.values():

@@ -26,7 +26,7 @@ from holobind.data import sparse_text
 from holobind.data.cache import directory
 from holobind.data.dataset import Dataset, Matrix, Part, label_matrix, matrix, widen
 from holobind.data.sparse_text import BROKEN, PACKED, Progress, opened
-from holobind.data.words import tfidf
+from holobind.data.words import Tfidf
 from holobind.errors import DataError, LabelError, OptionError
 
 FORMATS = ("xml", "svmlight", "npz", "text", "tsv", "jsonl")
@@ -195,6 +195,7 @@ def _assembled(
     where: Path, found: dict[str, _Found], label_names: list[str] | None, feature_names: list[str] | None
 ) -> Dataset:
     """Give names their numbers, texts their features, and both parts the same space."""
+    tfidf = None
     if any(f.named is not None for f in found.values()):
         if not found["train"].texts:
             raise DataError(f"{where}: there are no training points")
@@ -204,9 +205,11 @@ def _assembled(
         for side, f in found.items():
             found[side] = replace(f, Y=_numbered(where, f.named or [], number))
     if any(f.X is None for f in found.values()):
-        texts = [f.texts or [] for f in found.values()]
-        matrices, feature_names = tfidf(*texts)
-        found = {side: replace(f, X=X) for (side, f), X in zip(found.items(), matrices, strict=True)}
+        tfidf, X = Tfidf.fit(found["train"].texts or [])
+        feature_names = tfidf.words
+        found = {
+            side: replace(f, X=X if side == "train" else tfidf.transform(f.texts or [])) for side, f in found.items()
+        }
     read = {side: (f.X, f.Y) for side, f in found.items() if f.X is not None and f.Y is not None}
     features = max(X.shape[1] for X, _ in read.values())
     labels = max(Y.shape[1] for _, Y in read.values())
@@ -221,7 +224,7 @@ def _assembled(
         except DataError as error:
             raise DataError(f"{where}: {side}: {error}") from error
     try:
-        return Dataset(parts["train"], parts.get("test"), label_names, feature_names, where.resolve().name)
+        return Dataset(parts["train"], parts.get("test"), label_names, feature_names, where.resolve().name, tfidf)
     except DataError as error:
         raise DataError(f"{where}: {error}") from error
 

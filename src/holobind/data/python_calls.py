@@ -23,7 +23,7 @@ from holobind.data.cache import directory
 from holobind.data.dataset import Dataset, Part, label_matrix
 from holobind.data.formats import load
 from holobind.data.sparse_text import Progress
-from holobind.data.words import tfidf
+from holobind.data.words import Tfidf
 from holobind.data.writing import write
 from holobind.errors import DataError
 
@@ -101,9 +101,10 @@ def _build(files: list[tuple[str, Path]], progress: Progress | None) -> Dataset:
     texts = {side: [text for text, _ in part] for side, part in kept.items()}
     if progress:
         progress("computing tf-idf", 1.0)
-    (X, X_test), words = tfidf(texts["train"], texts["test"])
+    tfidf, X = Tfidf.fit(texts["train"])
     Y, Y_test = (label_matrix([ids for _, ids in kept[side]], len(names)) for side in ("train", "test"))
-    return Dataset(Part(X, Y, texts["train"]), Part(X_test, Y_test, texts["test"]), names, words, "python-calls")
+    test = Part(tfidf.transform(texts["test"]), Y_test, texts["test"])
+    return Dataset(Part(X, Y, texts["train"]), test, names, tfidf.words, "python-calls", tfidf)
 
 
 def part_of(module: str) -> str:

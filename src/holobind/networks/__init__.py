@@ -1,10 +1,22 @@
-"""Networks that turn documents into features for a head: `forward(inputs)` is (rows, out_features).
+"""Bodies of networks: what turns a batch of inputs into one vector a row, which a head then reads.
 
-`config()` holds the JSON values which, passed as keyword arguments to the class, build the same network again.
+`inputs` says what a network is and what a batch is: `Rows` of a sparse matrix for `FC`, `Tokens` of texts for `XmlCnn`
+and `AttentionLstm`.
 """
 
 from holobind.networks.cnn import XmlCnn
-from holobind.networks.inputs import TokenExamples, Tokens
+from holobind.networks.fc import FC, SparseLinear
+from holobind.networks.inputs import Network, Rows, SparseExamples, TokenExamples, Tokens
 from holobind.networks.lstm import AttentionLstm
 
-__all__ = ["AttentionLstm", "TokenExamples", "Tokens", "XmlCnn"]
+__all__ = [
+    "FC",
+    "AttentionLstm",
+    "Network",
+    "Rows",
+    "SparseExamples",
+    "SparseLinear",
+    "TokenExamples",
+    "Tokens",
+    "XmlCnn",
+]

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 from holobind.algebra import _positive
 from holobind.errors import OptionError
 from holobind.networks.embedding import seeded, word_embedding
-from holobind.networks.inputs import PADDING, Tokens
+from holobind.networks.inputs import PADDING, Network, Tokens
 
 
-class XmlCnn(nn.Module):
+class XmlCnn(Network):
     """The network of Liu et al. (2017).
 
         y_w[i] = W_w . (x[i], ..., x[i + w - 1]) + b_w      for each width w: `filters` numbers at each of n words

@@ -10,10 +10,10 @@ from torch.nn.functional import pad
 
 from holobind.algebra import _positive
 from holobind.networks.embedding import seeded, word_embedding
-from holobind.networks.inputs import Tokens
+from holobind.networks.inputs import Network, Tokens
 
 
-class AttentionLstm(nn.Module):
+class AttentionLstm(Network):
     """A bidirectional LSTM over the words, attention over its states, then fully connected layers.
 
         f[i], b[i]   states after reading from the first word to word i, and from the last back to it

@@ -1,0 +1,326 @@
+"""A trained model: preparation of inputs, network, head and names, in memory and as one file.
+
+    model.top_k(inputs, k)         the best labels of rows of features, or of texts
+    model.evaluate(part)           every measure on a part of a dataset
+    model.save(path), load(path)   one .safetensors
+
+The file is a `container` of kind "model" and version 1. Its header:
+
+    network    {"class": "fc", and what its `config` says}
+    head       {"class": "holographic", "dim", "codebook", "seed", "loss", "learn"} or {"class": "linear", "loss"}
+    normalise  whether rows of features are scaled to length 1
+    about      how it was trained: data, options, seconds, metrics; any JSON
+
+and its tensors: `network.*` and `head.*` (parameters), `label_counts` (L) and `points` (how often each label occurs in
+training, and in how many points), and where known `label_names`, `words` (UTF-8 lines, deflated) and `idf` (words).
+"""
+
+import math
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor, nn
+
+from holobind import container, metrics
+from holobind.data import Part, Tfidf
+from holobind.errors import DataError, FileError, HolobindError, OptionError
+from holobind.head import HolographicHead, LinearHead
+from holobind.networks import FC, Network, SparseExamples
+from holobind.networks.inputs import Examples
+
+Head = HolographicHead | LinearHead
+Inputs = Any  # a scipy sparse matrix, a dense array, or a sequence of texts
+Progress = Callable[[str, float], None]
+
+VERSION = 1
+BATCH = 1024
+NETWORKS: dict[str, type[Network]] = {"fc": FC}
+WORDS = 1 << 30  # bytes of names that a file may unpack to
+
+
+class Model(nn.Module):
+    """A network and its head, with what they need to take raw inputs and to name labels."""
+
+    def __init__(
+        self,
+        network: Network,
+        head: Head,
+        seen: metrics.Frequencies,
+        *,
+        normalise: bool = True,
+        tfidf: Tfidf | None = None,
+        label_names: Sequence[str] | None = None,
+        about: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.network, self.head = network, head
+        self.seen, self.normalise, self.tfidf = seen, normalise, tfidf
+        self.label_names = None if label_names is None else list(label_names)
+        self.about = about or {}
+
+    @property
+    def n_labels(self) -> int:
+        return self.head.n_labels
+
+    def forward(self, inputs: Any, labels: Tensor, offsets: Tensor) -> Tensor:
+        """The loss of a batch: what training calls, also from several processes."""
+        return self.head.loss(self.network(inputs), labels, offsets)
+
+    def examples(self, inputs: Inputs) -> Examples:
+        """Inputs as the network takes them: features in rows, or texts if the model was trained on texts."""
+        if isinstance(inputs, str):
+            raise DataError(f"texts come in a list; got one text, {inputs[:40]!r}")
+        if isinstance(inputs, Sequence) and (not inputs or isinstance(inputs[0], str)):
+            if self.tfidf is None:
+                raise DataError("this model was trained on features and cannot read texts; give it rows of features")
+            return SparseExamples(self.tfidf.transform(inputs), self.normalise)
+        X: Any = inputs if sparse.issparse(inputs) else sparse.csr_array(np.atleast_2d(np.asarray(inputs, np.float32)))
+        if not isinstance(self.network, FC):
+            raise DataError("this model reads texts; got features")
+        wanted = self.network.n_features
+        if X.ndim != 2 or X.shape[1] != wanted:
+            raise DataError(f"this model reads {wanted} features a row; got a matrix of shape {X.shape}")
+        return SparseExamples(X.tocsr(), self.normalise)
+
+    def outputs(self, inputs: Inputs, progress: Progress | None = None) -> Iterator[tuple[NDArray[np.intp], Tensor]]:
+        """What the network gives for batches of rows, and which rows they are; every row once."""
+        examples = inputs if hasattr(inputs, "batch") else self.examples(inputs)
+        order = np.arange(len(examples))
+        if examples.sizes is not None:  # rows of like size cost the same
+            order = np.argsort(examples.sizes, kind="stable")
+        device = next(self.parameters()).device
+        was = self.training
+        self.eval()
+        try:
+            for first in range(0, len(order), BATCH):
+                index = order[first : first + BATCH]
+                with torch.inference_mode():
+                    found = self.network(examples.batch(index).to(device))
+                yield index, found
+                if progress:
+                    progress("predicting", min(first + BATCH, len(order)) / len(order))
+        finally:
+            self.train(was)
+
+    def top_k(
+        self, inputs: Inputs, k: int = 5, *, progress: Progress | None = None
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """The k best labels of each row: their scores, best first, and their numbers.  Shapes: -> 2 x (rows, k)"""
+        if not 1 <= k <= self.n_labels:
+            raise OptionError(f"k must be from 1 to the number of labels, {self.n_labels}; got {k}")
+        examples = self.examples(inputs)
+        scores, ids = np.empty((len(examples), k), np.float32), np.empty((len(examples), k), np.int64)
+        for index, h in self.outputs(examples, progress):
+            with torch.inference_mode():
+                best, found = self.head.top_k(h, k)
+            scores[index], ids[index] = best.float().cpu().numpy(), found.cpu().numpy()
+        return scores, ids
+
+    def scores(self, inputs: Inputs) -> NDArray[np.float32]:
+        """The score of every label.  Shapes: -> (rows, L)"""
+        examples = self.examples(inputs)
+        found = np.empty((len(examples), self.n_labels), np.float32)
+        for index, h in self.outputs(examples):
+            with torch.inference_mode():
+                found[index] = self.head.scores(h).float().cpu().numpy()
+        return found
+
+    def present(self, inputs: Inputs, threshold: float = 0.5) -> Any:
+        """All labels that pass the head's threshold, as an indicator matrix.  Shapes: -> sparse (rows, L)"""
+        examples = self.examples(inputs)
+        rows, labels = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for index, h in self.outputs(examples):
+            with torch.inference_mode():
+                found, offsets = (part.cpu().numpy() for part in self.head.present(h, threshold))
+            rows.append(np.repeat(index, np.diff(offsets, append=len(found))))
+            labels.append(found)
+        at = np.concatenate(rows), np.concatenate(labels)
+        return sparse.csr_array((np.ones(len(at[0]), np.int32), at), shape=(len(examples), self.n_labels))
+
+    def evaluate(
+        self, part: Part, k: int = 5, *, dataset: str = "", progress: Progress | None = None
+    ) -> metrics.Evaluation:
+        """Every measure on a part; propensities are those of the training part that the model has seen."""
+        if part.Y.shape[1] != self.n_labels:
+            raise DataError(f"this model has {self.n_labels} labels; the data has {part.Y.shape[1]}")
+        top = self.top_k(self.inputs_of(part), min(k, self.n_labels), progress=progress)[1]
+        return metrics.evaluate(part.Y, top, self.seen if self.seen.points > 2 else None, k=k, dataset=dataset)
+
+    def inputs_of(self, part: Part) -> Inputs:
+        """What of a part this model reads: its texts, if it was trained on texts, or its features."""
+        if self.tfidf is None:
+            return part.X
+        if part.texts is None:
+            raise DataError("this model was trained on texts; the data has only features")
+        return part.texts
+
+    def sizes(self) -> dict[str, Any]:
+        """Parameters of the output layer and of the whole, beside those with a linear output layer.
+
+        The layers that give the output have (in + 1) parameters for each of its elements: d, or L if it were linear.
+        """
+        layers: list[nn.Module] = [self.head] if self.head.weight is not None else self.network.last
+        weights = [p for layer in layers for name, p in layer.named_parameters() if name in ("weight", "bias")]
+        width = self.n_labels if isinstance(self.head, LinearHead) else self.head.codebook.dim
+        whole, output = (sum(p.numel() for p in some) for some in (self.parameters(), weights))
+        linear = output * self.n_labels // width
+        return {
+            "parameters": whole,
+            "output layer": output,
+            "linear output layer": linear,
+            "output layer smaller by": 1 - output / linear,
+            "network smaller by": 1 - whole / (whole - output + linear),
+        }
+
+    def save(self, path: str | Path, *, dtype: torch.dtype = torch.float32) -> None:
+        """Write the model to one file, whole or not at all; `dtype` is the precision of its weights."""
+        tensors: dict[str, Tensor] = {
+            "label_counts": torch.from_numpy(self.seen.counts.astype(np.int32)),
+            "points": torch.tensor([self.seen.points]),
+        }
+        for name, tensor in self.state_dict().items():
+            tensors[name] = tensor.cpu().to(dtype) if tensor.is_floating_point() and tensor.ndim > 1 else tensor.cpu()
+        if self.label_names is not None:
+            tensors["label_names"] = _packed(self.label_names)
+        if self.tfidf is not None:
+            tensors |= {"words": _packed(self.tfidf.words), "idf": torch.from_numpy(self.tfidf.idf)}
+        header = {
+            "network": {"class": _name_of(self.network, NETWORKS), **self.network.config()},
+            "head": _describe(self.head),
+            "normalise": self.normalise,
+            "about": self.about,
+        }
+        container.write(path, "model", VERSION, header, tensors)
+
+
+def load(path: str | Path) -> Model:
+    """Read a model that `Model.save` wrote. A file that is not one, damaged, or of a newer format is a FileError."""
+    header, tensors = container.read(path, "model", VERSION)
+    try:
+        return _assemble(header, tensors)
+    except FileError as error:
+        raise FileError(f"{path}: {error}") from error
+    except (HolobindError, KeyError, TypeError, ValueError, AttributeError, RuntimeError, zlib.error) as error:
+        said = " ".join(str(error).split())[:200]
+        raise FileError(f"{path} is not a model as holobind writes them ({type(error).__name__}: {said})") from error
+
+
+def _assemble(header: dict[str, Any], tensors: dict[str, Tensor]) -> Model:
+    described, head_said = dict(header["network"]), dict(header["head"])
+    kind = described.pop("class")
+    if kind not in NETWORKS:
+        raise FileError(f"it has a network {str(kind)[:40]!r}; this holobind knows {', '.join(NETWORKS)}")
+    counts = _tensor(tensors, "label_counts", torch.int32, 1)
+    points = int(_tensor(tensors, "points", torch.int64, 1)[0])
+    seen = metrics.Frequencies(counts.numpy().astype(np.int64), points)
+    names = _unpacked(tensors.pop("label_names")) if "label_names" in tensors else None
+    if names is not None and len(names) != len(counts):
+        raise FileError(f"it has {len(names)} names for {len(counts)} labels")
+    tfidf = None
+    if "words" in tensors:
+        tfidf = Tfidf(_unpacked(tensors.pop("words")), _tensor(tensors, "idf", torch.float32, 1).numpy())
+    parts: dict[str, dict[str, Tensor]] = {"network": {}, "head": {}}
+    for name, tensor in tensors.items():
+        part, _, rest = name.partition(".")
+        if part not in parts:
+            raise FileError(f"it holds {name[:60]!r}, which no model has")
+        parts[part][rest] = tensor.float() if tensor.is_floating_point() else tensor
+    with torch.device("meta"):  # shapes first: sizes that only the header claims must not take memory
+        network = NETWORKS[kind](**described)
+    _check_shapes("network", dict(network.state_dict()), parts["network"])
+    network.load_state_dict(parts["network"], assign=True)
+    head = _head(head_said, network.out_features, len(counts), parts["head"])
+    if not isinstance(header["normalise"], bool) or not isinstance(header["about"], dict):
+        raise FileError("its header has other types than it should")
+    return Model(
+        network,
+        head,
+        seen,
+        normalise=header["normalise"],
+        tfidf=tfidf,
+        label_names=names,
+        about=header["about"],
+    ).eval()
+
+
+def _head(said: dict[str, Any], inside: int, n_labels: int, tensors: dict[str, Tensor]) -> Head:
+    layer = inside if "weight" in tensors else None
+    kind = said.pop("class")
+    if kind not in ("holographic", "linear"):
+        raise FileError(f"it has a head {str(kind)[:40]!r}; this holobind knows holographic and linear")
+    width = said.get("dim") if kind == "holographic" else n_labels
+    if not isinstance(width, int) or (tuple(tensors["weight"].shape) != (width, inside) if layer else width != inside):
+        raise FileError(f"its head is of size {str(width)[:20]}, which does not fit its weights")
+    bias = layer is None or "bias" in tensors
+    if kind == "linear":
+        head: Head = LinearHead(layer, n_labels, said["loss"], bias=bias)
+    else:
+        head = HolographicHead(
+            layer, n_labels, width, said["codebook"], said["loss"], said["seed"], said["learn"], bias=bias
+        )
+    _check_shapes("head", dict(head.state_dict()), tensors)
+    head.load_state_dict(tensors)
+    return head
+
+
+def _describe(head: Head) -> dict[str, Any]:
+    if isinstance(head, LinearHead):
+        return {"class": "linear", "loss": head.kind}
+    if head.drawn is None:
+        raise OptionError("a head with a codebook of your own cannot be saved; name one: 'orbit' or 'random'")
+    codebook, seed = head.drawn
+    return {
+        "class": "holographic",
+        "dim": head.codebook.dim,
+        "codebook": codebook,
+        "seed": seed,
+        "loss": head.kind,
+        "learn": list(head.learn),
+    }
+
+
+def _name_of(network: Network, known: dict[str, type[Network]]) -> str:
+    for name, kind in known.items():
+        if type(network) is kind:
+            return name
+    raise OptionError(
+        f"a model with a network of yours, {type(network).__name__}, cannot be saved by holobind; save its state_dict"
+    )
+
+
+def _check_shapes(what: str, wanted: dict[str, Tensor], found: dict[str, Tensor]) -> None:
+    if wanted.keys() != found.keys():
+        odd = sorted(wanted.keys() ^ found.keys())[0]
+        raise FileError(f"its {what} {'lacks' if odd in wanted else 'has a strange'} {odd[:60]!r}")
+    for name, tensor in wanted.items():
+        if tensor.shape != found[name].shape:
+            raise FileError(
+                f"its {what}.{name} has shape {tuple(found[name].shape)}; the header asks for {tuple(tensor.shape)}"
+            )
+
+
+def _tensor(tensors: dict[str, Tensor], name: str, dtype: torch.dtype, ndim: int) -> Tensor:
+    tensor = tensors.pop(name)
+    if tensor.dtype != dtype or tensor.ndim != ndim or not len(tensor):
+        raise FileError(f"its {name} has {tensor.dtype} of shape {tuple(tensor.shape)}")
+    return tensor
+
+
+def _packed(names: Sequence[str]) -> Tensor:
+    if any("\n" in name for name in names):
+        raise DataError("a name with a line break in it cannot be stored; rename it")
+    return torch.frombuffer(bytearray(zlib.compress("\n".join(names).encode(), 6)), dtype=torch.uint8)
+
+
+def _unpacked(packed: Tensor) -> list[str]:
+    unpacking = zlib.decompressobj()
+    text = unpacking.decompress(packed.numpy().tobytes(), WORDS)
+    if not unpacking.eof:
+        raise FileError(f"its names are damaged, or longer than {math.ceil(WORDS / 2**20)} MB")
+    return text.decode().split("\n")

@@ -1,0 +1,152 @@
+"""Fully connected networks on sparse rows."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import sqrt
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import dropout, embedding_bag, linear, relu
+
+from holobind.errors import OptionError
+from holobind.networks.inputs import Network, Rows
+from holobind.ragged import lengths
+
+
+class SparseLinear(nn.EmbeddingBag):
+    """x W for sparse rows x, never made dense; the gradient of W holds only the rows of features that occurred.
+
+    Parameters: `weight` (n_features, out_features).
+
+        y[r] = sum_j values[j] W[ids[j]]         over the entries j of row r
+        dW[i] = sum_j values[j] dy[row of j]     over the entries j of feature i: the same kind of sum, transposed
+
+    It is an EmbeddingBag by type because that is how DistributedDataParallel knows of sparse gradients.
+    """
+
+    def __init__(self, n_features: int, out_features: int, *, scale: float = 0.0, seed: int = 0) -> None:
+        weight = torch.zeros(n_features, out_features, device="meta" if _on_meta() else None)
+        if scale and not weight.is_meta:
+            weight.uniform_(-scale, scale, generator=torch.Generator().manual_seed(seed))
+        super().__init__(n_features, out_features, mode="sum", sparse=True, _weight=weight)
+
+    def forward(self, rows: Rows) -> Tensor:  # type: ignore[override]
+        """Shapes: sparse (rows, n_features) -> (rows, out_features)"""
+        return _Product.apply(self.weight, *rows)
+
+
+class _Product(Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, ids: Tensor, offsets: Tensor, values: Tensor) -> Tensor:
+        ctx.save_for_backward(ids, offsets, values)
+        ctx.size = weight.shape
+        return embedding_bag(ids, weight, offsets, mode="sum", per_sample_weights=values.to(weight.dtype))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        ids, offsets, values = ctx.saved_tensors
+        by_feature, order = ids.sort(stable=True)
+        row = torch.arange(len(offsets), device=ids.device).repeat_interleave(lengths(ids, offsets))
+        features, counts = by_feature.unique_consecutive(return_counts=True)
+        starts = counts.cumsum(0) - counts
+        found = embedding_bag(
+            row[order], grad.contiguous(), starts, mode="sum", per_sample_weights=values[order].to(grad.dtype)
+        )
+        return (
+            torch.sparse_coo_tensor(features[None], found, ctx.size, is_coalesced=True, check_invariants=False),
+            None,
+            None,
+            None,
+        )
+
+
+class FC(Network):
+    """Hidden layers with ReLU on sparse rows; the paper's has two of 512.
+
+    hidden           sizes of the hidden layers; none at all makes a linear encoder, which needs `out_features`
+    out_features     the size of one more layer without ReLU; None: the last hidden layer is the output
+    wide             add x W to that layer's output: a linear encoder beside the deep path, which then starts at 0
+    dropout          share of hidden units left out in training
+    feature_dropout  share of each row's features left out in training
+    """
+
+    def __init__(
+        self,
+        n_features: int,
+        hidden: Sequence[int] = (512, 512),
+        out_features: int | None = None,
+        *,
+        wide: bool = False,
+        dropout: float = 0.0,
+        feature_dropout: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        sizes = [*hidden, *([] if out_features is None else [out_features])]
+        if not sizes or min(n_features, *sizes) < 1:
+            raise OptionError(
+                f"FC: wants positive sizes, and hidden layers or out_features; got {n_features} features, "
+                f"hidden {tuple(hidden)}, out_features {out_features}"
+            )
+        if wide and (out_features is None or not hidden):
+            raise OptionError("FC: a wide path stands beside hidden layers and needs out_features")
+        if not (0 <= dropout < 1 and 0 <= feature_dropout < 1):
+            raise OptionError(f"FC: dropout is a share from 0 to below 1; got {dropout} and {feature_dropout}")
+        self.n_features, self.hidden, self.wanted = n_features, tuple(hidden), out_features
+        self.dropout, self.feature_dropout = dropout, feature_dropout
+        self.out_features = sizes[-1]
+        # Rows have length 1: with this scale their images have, too. A linear encoder starts from nothing.
+        self.first = SparseLinear(n_features, sizes[0], scale=sqrt(3 / sizes[0]) if hidden else 0.0, seed=seed)
+        self.offset = nn.Parameter(torch.zeros(sizes[0]))
+        self.layers = nn.ModuleList(_linear(a, b, seed + 1 + i) for i, (a, b) in enumerate(pairwise(sizes)))
+        self.wide = SparseLinear(n_features, self.out_features) if wide else None
+        if wide and not _on_meta():
+            nn.init.zeros_(self.layers[-1].weight)  # type: ignore[arg-type]
+
+    def forward(self, rows: Rows) -> Tensor:
+        """Shapes: sparse (rows, n_features) -> (rows, out_features)"""
+        if self.training and self.feature_dropout:
+            rows = rows._replace(values=dropout(rows.values, self.feature_dropout))
+        h = self.first(rows) + self.offset
+        for layer in self.layers:
+            h = linear(self._active(h), layer.weight, layer.bias)  # type: ignore[arg-type]
+        if self.wanted is None:
+            h = self._active(h)
+        return h if self.wide is None else h + self.wide(rows)
+
+    @property
+    def last(self) -> list[nn.Module]:
+        deep = self.layers[-1] if len(self.layers) else self.first
+        return [deep] if self.wide is None else [deep, self.wide]
+
+    def _active(self, h: Tensor) -> Tensor:
+        return dropout(relu(h), self.dropout, self.training)
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "n_features": self.n_features,
+            "hidden": list(self.hidden),
+            "out_features": self.wanted,
+            "wide": self.wide is not None,
+            "dropout": self.dropout,
+            "feature_dropout": self.feature_dropout,
+        }
+
+
+def _linear(inside: int, outside: int, seed: int) -> nn.Linear:
+    """`nn.Linear` with weights drawn from `seed`, not from the global generator, for a layer with ReLU before it."""
+    if _on_meta():
+        return nn.Linear(inside, outside)
+    layer = nn.utils.skip_init(nn.Linear, inside, outside)
+    nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu", generator=torch.Generator().manual_seed(seed))
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def _on_meta() -> bool:
+    """Whether modules are built without memory, to learn their shapes."""
+    return torch.empty(0).is_meta
