@@ -25,8 +25,8 @@ class AttentionLstm(Network):
 
     Padding cannot leak: both directions read from a text's own end, the backward one because each text is turned
     around within its length, so that padding comes after everything that is used. One of the two directions never
-    needs to be turned back: only its attention scores are, which are numbers and not vectors. (Packed sequences
-    would do the same, with a training step some tens of times as long on a CPU: `benchmarks/bench_text_networks.py`.)
+    needs to be turned back: only its attention scores are, which are numbers and not vectors. Packed sequences would
+    do the same in 1.6 times the time (two CPU cores, `benchmarks/bench_text_networks.py`).
 
     Defaults are those published for AttentionXML. `vectors` (n_tokens, embedding) are initial word vectors; `sparse`
     gradients of the embedding are for optimisers that take them, see `word_embedding`.
