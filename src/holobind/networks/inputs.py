@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from holobind.errors import OptionError
@@ -139,6 +140,13 @@ def label_sets(Y: Any, index: Index) -> tuple[Tensor, Tensor]:
     """The ragged label sets of some rows of a CSR matrix.  Shapes: -> (total), (rows)"""
     at, offsets = slices(Y.indptr, index)
     return torch.from_numpy(np.asarray(Y.indices[at], np.int64)), torch.from_numpy(offsets)
+
+
+def label_rows(Y: Any, index: Index) -> Any:
+    """The same rows as a CSR matrix; scipy's own slicing would look at all of one that is mapped from a file."""
+    at, offsets = slices(Y.indptr, index)
+    ends = np.append(offsets, len(at))
+    return csr_array((np.ones(len(at), np.int32), Y.indices[at], ends), shape=(len(index), Y.shape[1]))
 
 
 def slices(indptr: NDArray[Any], index: Index) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
