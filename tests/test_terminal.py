@@ -24,6 +24,14 @@ def test_a_bar_appears_only_after_two_seconds(monkeypatch, capsys):
     assert started
 
 
+def test_nothing_is_drawn_where_nobody_looks(monkeypatch, capsys):
+    monkeypatch.setattr(terminal, "PATIENCE", 0.0)
+    with terminal.progress() as tell:
+        tell("working", 0.5)
+        time.sleep(0.05)
+    assert capsys.readouterr() == ("", "")
+
+
 @pytest.mark.parametrize("name", ["nowhere/file", "."])
 def test_a_place_that_cannot_be_written_is_refused(tmp_path, name):
     with pytest.raises(FileError, match=r"cannot be written|is a directory"):

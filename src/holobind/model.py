@@ -162,12 +162,12 @@ class Model(nn.Module):
         label_names   of the part. Where they are not the model's, labels are matched by name, and one that the model
                       does not know is one that it never finds
         """
-        Y, seen = part.Y, self.seen
+        Y, seen, inputs = part.Y, self.seen, self.inputs_of(part)
         if label_names is not None and self.label_names is not None and list(label_names) != self.label_names:
             Y, seen = self._renumbered(Y, label_names)
         elif Y.shape[1] != self.n_labels:
             raise DataError(f"this model has {self.n_labels} labels; the data has {Y.shape[1]}")
-        top = self.top_k(self.inputs_of(part), min(k, self.n_labels), progress=progress)[1]
+        top = self.top_k(inputs, min(k, self.n_labels), progress=progress)[1]
         return metrics.evaluate(Y, top, seen if seen.points > 2 else None, k=k, dataset=dataset)
 
     def _renumbered(self, Y: Any, names: Sequence[str]) -> tuple[Any, metrics.Frequencies]:

@@ -26,15 +26,17 @@ def progress() -> Iterator[Progress]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+    console = Console(stderr=True)
     bar = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
         TimeElapsedColumn(),
-        console=Console(stderr=True),
+        console=console,
         transient=True,
+        disable=not console.is_terminal or not first_process(),
     )
-    task = bar.add_task("working", total=None, visible=first_process())
+    task = bar.add_task("working", total=None)
 
     def tell(what: str, share: float) -> None:
         bar.update(task, description=what, total=1.0 if share else None, completed=share)
