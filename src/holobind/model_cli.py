@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holobind.errors import DataError, FileError, OptionError
+from holobind.errors import DataError, FileError, OptionError, Stopped
 from holobind.terminal import Json, Progress, check_writable, first_process, print_json, print_rich, progress
 
 if TYPE_CHECKING:
@@ -87,7 +87,6 @@ def train(
     from holobind import plots
     from holobind.data import load
     from holobind.describe import kind, measures, size, validation
-    from holobind.train import Stopped
 
     chosen = {
         "network": network,
@@ -290,7 +289,6 @@ def compare(
     from holobind import plots
     from holobind.compare import compare, table
     from holobind.data import load
-    from holobind.train import Stopped
 
     try:
         out.mkdir(parents=True, exist_ok=True)

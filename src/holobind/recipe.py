@@ -8,19 +8,22 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
-from sklearn.preprocessing import normalize
+from scipy import sparse
 
-from holobind import metrics, solve, train
+from holobind import metrics, solve
 from holobind.codebook import OrbitCodebook
 from holobind.data import Part, Tfidf
 from holobind.errors import DataError, OptionError
 from holobind.head import HolographicHead, LinearHead
 from holobind.model import Head, Model
 from holobind.networks import FC, Network
+
+if TYPE_CHECKING:  # Fabric takes longer to import than a small closed form to solve
+    from holobind import train
 
 NetworkName = Literal["linear", "fc"]
 HeadName = Literal["holographic", "linear"]
@@ -103,7 +106,7 @@ class Watch:
     """Where a run reports to, and where it can be continued from; see `train.fit`."""
 
     solving: Callable[[str, float], None] | None = None
-    training: Callable[[train.Progress, train.Plan], None] | None = None
+    training: "Callable[[train.Progress, train.Plan], None] | None" = None
     checkpoint: Path | None = None
     resume: bool = False
     log: Path | None = None
@@ -138,6 +141,8 @@ def learn(
     if recipe.solved or recipe.wide or recipe.network == "linear":
         told["ridge"] = _solve(model, X, Y, recipe, watch)
     if not recipe.solved:
+        from holobind import train
+
         plan = _plan(recipe, Y.shape[0])
         at = train.fit(
             model,
@@ -195,7 +200,7 @@ def _model(recipe: Recipe, n_features: int, Y: Any, label_names: Sequence[str] |
 
 def _solve(model: Model, X: Any, Y: Any, recipe: Recipe, watch: Watch) -> dict[str, Any]:
     """Set the linear path of a model to the closed form, and tell how that went."""
-    rows = normalize(X) if recipe.normalise else X
+    rows = _unit(X) if recipe.normalise else X
     head = model.head
     # A linear head's scores are the output itself: an orthonormal codebook of L numbers, and its scores at the end.
     book = OrbitCodebook(head.n_labels, head.n_labels) if isinstance(head, LinearHead) else head.codebook
@@ -223,8 +228,16 @@ def _solve(model: Model, X: Any, Y: Any, recipe: Recipe, watch: Watch) -> dict[s
     }
 
 
-def _plan(recipe: Recipe, points: int) -> train.Plan:
+def _unit(X: Any) -> Any:
+    """Rows of length 1, but for those of length 0."""
+    lengths = np.sqrt(np.asarray(X.multiply(X).sum(1), np.float64)).ravel()
+    return sparse.csr_array(sparse.diags_array(1 / np.where(lengths > 0, lengths, 1)) @ X, dtype=np.float32)
+
+
+def _plan(recipe: Recipe, points: int) -> "train.Plan":
     """Few points want many epochs and small batches."""
+    from holobind import train
+
     batch = recipe.batch_size or int(np.clip(2 ** round(np.log2(max(points, 1) / 60)), 32, 512))
     epochs = recipe.epochs or int(np.clip(300_000 // points, 5, 30))
     return train.Plan(

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from holobind import container, metrics
-from holobind.errors import FileError, OptionError
+from holobind.errors import FileError, OptionError, Stopped
 from holobind.model import Model
 from holobind.networks.inputs import Examples, Index, label_sets
 from holobind.optimiser import RowAdam
@@ -100,10 +100,6 @@ class Progress:
     rows_a_second: float = math.nan
     finished: bool = False
     history: list[dict[str, float]] = field(default_factory=list)
-
-
-class Stopped(Exception):  # noqa: N818 - no error: somebody wanted it
-    """Training was told to stop (Ctrl-C, SIGTERM); where it was is in the checkpoint, if one was asked for."""
 
 
 def fit(
