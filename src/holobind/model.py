@@ -76,6 +76,11 @@ class Model(nn.Module):
     def n_labels(self) -> int:
         return self.head.n_labels
 
+    @property
+    def reads_texts(self) -> bool:
+        """Whether it was trained on texts, and not on features alone."""
+        return self.tfidf is not None
+
     def forward(self, inputs: Any, labels: Tensor, offsets: Tensor) -> Tensor:
         """The loss of a batch: what training calls, also from several processes."""
         return self.head.loss(self.network(inputs), labels, offsets)
@@ -157,17 +162,46 @@ class Model(nn.Module):
         return sparse.csr_array((np.ones(len(at[0]), np.int32), at), shape=(len(examples), self.n_labels))
 
     def evaluate(
-        self, part: Part, k: int = 5, *, dataset: str = "", progress: Progress | None = None
+        self,
+        part: Part,
+        k: int = 5,
+        *,
+        label_names: Sequence[str] | None = None,
+        dataset: str = "",
+        progress: Progress | None = None,
     ) -> metrics.Evaluation:
-        """Every measure on a part; propensities are those of the training part that the model has seen."""
-        if part.Y.shape[1] != self.n_labels:
-            raise DataError(f"this model has {self.n_labels} labels; the data has {part.Y.shape[1]}")
-        top = self.top_k(self.inputs_of(part), min(k, self.n_labels), progress=progress)[1]
-        return metrics.evaluate(part.Y, top, self.seen if self.seen.points > 2 else None, k=k, dataset=dataset)
+        """Every measure on a part; propensities are those of the training part that the model has seen.
+
+        label_names   of the part. Where they are not the model's, labels are matched by name, and one that the model
+                      does not know is one that it never finds
+        """
+        Y, seen, inputs = part.Y, self.seen, self.inputs_of(part)
+        if label_names is not None and self.label_names is not None and list(label_names) != self.label_names:
+            Y, seen = self._renumbered(Y, label_names)
+        elif Y.shape[1] != self.n_labels:
+            raise DataError(f"this model has {self.n_labels} labels; the data has {Y.shape[1]}")
+        top = self.top_k(inputs, min(k, self.n_labels), progress=progress)[1]
+        return metrics.evaluate(Y, top, seen if seen.points > 2 else None, k=k, dataset=dataset)
+
+    def _renumbered(self, Y: Any, names: Sequence[str]) -> tuple[Any, metrics.Frequencies]:
+        """Labels by the model's numbers; those that it does not know follow after its own."""
+        number = {name: i for i, name in enumerate(self.label_names or ())}
+        occurring = np.unique(Y.indices)
+        to = np.zeros(Y.shape[1], np.int64)
+        for label in occurring.tolist():
+            to[label] = number.setdefault(names[label], len(number))
+        if len(occurring) and to[occurring].min() >= self.n_labels:
+            raise DataError(
+                f"this model knows none of the {len(occurring)} labels of the data; one is {names[occurring[0]][:40]!r}"
+            )
+        renumbered = sparse.csr_array((Y.data, to[Y.indices], Y.indptr), shape=(Y.shape[0], len(number)))
+        renumbered.sort_indices()
+        counts = np.pad(self.seen.counts, (0, len(number) - self.n_labels))
+        return renumbered, metrics.Frequencies(counts, self.seen.points)
 
     def inputs_of(self, part: Part) -> Inputs:
         """What of a part this model reads: its texts, if it was trained on texts, or its features."""
-        if self.tfidf is None:
+        if not self.reads_texts:
             return part.X
         if part.texts is None:
             raise DataError("this model was trained on texts; the data has only features")

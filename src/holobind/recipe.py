@@ -13,10 +13,10 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from sklearn.preprocessing import normalize
+from scipy import sparse
 from torch import Tensor
 
-from holobind import algebra, metrics, solve, train
+from holobind import algebra, metrics, solve
 from holobind.codebook import OrbitCodebook
 from holobind.data import Part, Tfidf
 from holobind.errors import DataError, OptionError
@@ -24,6 +24,7 @@ from holobind.head import HolographicHead, LinearHead
 from holobind.model import Head, Model
 from holobind.networks import FC, Network
 from holobind.networks.inputs import Examples, Index, label_sets
+from holobind.plan import Plan, Progress
 
 NetworkName = Literal["linear", "fc"]
 HeadName = Literal["holographic", "linear"]
@@ -47,7 +48,7 @@ class Recipe:
     lam        the penalty of the closed form; None: chosen on held-out rows
     normalise  scale rows of features to length 1
     text       make features of the texts, even if the data brings some
-    epochs, batch_size, learning_rate, ...   as in `train.Plan`
+    epochs, batch_size, learning_rate, ...   as in `plan.Plan`
     """
 
     network: NetworkName = "linear"
@@ -112,7 +113,7 @@ class Watch:
     """Where a run reports to, and where it can be continued from; see `train.fit`."""
 
     solving: Callable[[str, float], None] | None = None
-    training: Callable[[train.Progress, train.Plan], None] | None = None
+    training: Callable[[Progress, Plan], None] | None = None
     checkpoint: Path | None = None
     resume: bool = False
     log: Path | None = None
@@ -149,6 +150,8 @@ def learn(
     if plan is None:
         told["ridge"] = _solve(model, X, Y, recipe, watch)
     else:
+        from holobind import train  # Fabric takes longer to import than a small closed form to solve
+
         examples = model.examples(X)
         if warm:  # a start that knows the rows held out would make every later epoch look worse
             kept, held = train.split(Y.shape[0], plan.validation, plan.seed)
@@ -183,6 +186,8 @@ def more(model: Model, part: Part, recipe: Recipe, turn: int = 1) -> None:
     A model in closed form is trained by the loss of its head, the softmax over all labels (bce of a linear head).
     turn   the how-manieth time this is: another order of rows
     """
+    from holobind import train
+
     if part.Y.shape[1] != model.n_labels:
         raise DataError(f"this model has {model.n_labels} labels; the data has {part.Y.shape[1]}")
     if not len(part):
@@ -197,7 +202,7 @@ def more(model: Model, part: Part, recipe: Recipe, turn: int = 1) -> None:
     model.seen = metrics.Frequencies(model.seen.counts + now.counts, model.seen.points + now.points)
 
 
-class _Steady(train.Plan):
+class _Steady(Plan):
     """A pass over one of many portions has no end for the rate to fall towards."""
 
     def rate(self, done: float) -> float:
@@ -237,7 +242,7 @@ def _model(recipe: Recipe, n_features: int, Y: Any, label_names: Sequence[str] |
 
 def _solve(model: Model, X: Any, Y: Any, recipe: Recipe, watch: Watch) -> dict[str, Any]:
     """Set the linear path of a model to the closed form, and tell how that went."""
-    rows = normalize(X) if recipe.normalise else X
+    rows = _unit(X) if recipe.normalise else X
     head = model.head
     # A linear head's scores are the output itself: an orthonormal codebook of L numbers, and its scores at the end.
     book = OrbitCodebook(head.n_labels, head.n_labels) if isinstance(head, LinearHead) else head.codebook
@@ -296,12 +301,18 @@ def _temper(model: Model, examples: Examples, Y: Any, rows: Index) -> None:
             parameter.mul_(sharpest)
 
 
-def _plan(recipe: Recipe, points: int) -> train.Plan:
+def _unit(X: Any) -> Any:
+    """Rows of length 1, but for those of length 0."""
+    lengths = np.sqrt(np.asarray(X.multiply(X).sum(1), np.float64)).ravel()
+    return sparse.csr_array(sparse.diags_array(1 / np.where(lengths > 0, lengths, 1)) @ X, dtype=np.float32)
+
+
+def _plan(recipe: Recipe, points: int) -> Plan:
     """Few points want many epochs and small batches."""
     points = max(points, 1)
     batch = recipe.batch_size or int(np.clip(2 ** round(np.log2(points / 60)), 32, 512))
     epochs = recipe.epochs or int(np.clip(300_000 // points, 5, 30))
-    return train.Plan(
+    return Plan(
         epochs=epochs,
         batch_size=batch,
         learning_rate=recipe.learning_rate or 3e-3,

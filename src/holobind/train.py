@@ -28,17 +28,13 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from holobind import checkpoint as stored
-from holobind.errors import FileError, OptionError
+from holobind.errors import FileError, OptionError, Stopped
 from holobind.model import BATCH, Model
 from holobind.networks.inputs import Examples, Index, label_rows, label_sets
 from holobind.optimiser import RowAdam
 from holobind.plan import MEASURES, Plan, Progress
 
 __all__ = ["Plan", "Progress", "Stopped", "clip", "fit", "launch", "optimisers", "split"]
-
-
-class Stopped(Exception):  # noqa: N818 - no error: somebody wanted it
-    """Training was told to stop (Ctrl-C, SIGTERM); where it was is in the checkpoint, if one was asked for."""
 
 
 def fit(

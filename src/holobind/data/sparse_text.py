@@ -18,7 +18,7 @@ import os
 import re
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from fractions import Fraction
@@ -77,6 +77,26 @@ def _part(arrays: dict[str, NDArray[Any]], shape: tuple[int, int, int]) -> Part:
         matrix(arrays["values"], arrays["ids"], arrays["id_ends"], (points, features)),
         matrix(ones, arrays["labels"], arrays["label_ends"], (points, labels)),
     )
+
+
+def features(lines: Sequence[bytes], n_features: int, where: str, first: int = 1) -> Matrix:
+    """The features of lines of a stream, without their ends; their labels may be left out, and are not kept.
+
+    where, first   the name of the stream and the number of the first line, for messages
+
+    An empty line has no features, and a comment is a mistake: there is a row for every line.
+    """
+    for number, line in enumerate(lines, first):
+        if line.startswith(b"#"):
+            raise DataError(f"{where}:{number}: a comment; expected a line like '1:0.5 4:1'")
+    text = b"".join(line + b"\n" for line in lines)
+    reader = _Reader(Path(where), one_based=False, empty_is_row=True)
+    reader.header, reader.source, reader.lines = (len(lines), n_features, MOST_IDS), "the model reads", first - 1
+    block = _Block(len(text))
+    block.text[:] = text
+    block.whole = block.filled = len(text)
+    reader.take(block, reader.parse(block), 1.0)
+    return reader.part().X
 
 
 @contextmanager
@@ -156,6 +176,7 @@ class _Reader:
     def __init__(self, path: Path, one_based: bool, empty_is_row: bool) -> None:
         self.path, self.base, self.empty_is_row = path, int(one_based), empty_is_row
         self.header: tuple[int, int, int] | None = None
+        self.source = "the first line of the file says"
         self.labels, self.ids, self.values = _Growing(np.int32), _Growing(np.int32), _Growing(np.float32)
         self.label_counts, self.id_counts = _Growing(np.int32), _Growing(np.int32)
         self.lines = self.empty = self.bytes = 0
@@ -242,7 +263,7 @@ class _Reader:
         if b"\0" in said:
             return self.wrong(line, f"a binary file, with {_shown(said)}; expected lines like '0,2 1:0.5 4:1'")
         _, features, labels = self.header or (0, MOST_IDS, MOST_IDS)
-        source = "the first line of the file says" if self.header else "ids have 31 bits, so there are at most"
+        source = self.source if self.header else "ids have 31 bits, so there are at most"
         if code == kernel.LABEL_RANGE:
             label = _shown(said.split(b",")[0])
             hint = "; ids start at 1 here" if self.base else ""
