@@ -335,7 +335,7 @@ def test_classes_may_come_later_if_they_are_named_at_first():
 
 def test_fit_starts_anew_after_portions():
     X, Y = points()
-    clf = Classifier().partial_fit(X, Y).partial_fit(X, Y)
+    clf = Classifier().partial_fit(X[:40], Y[:40]).partial_fit(X[40:], Y[40:])
     assert not np.allclose(clf.decision_function(X), Classifier().fit(X, Y).decision_function(X), atol=1e-4)
     assert np.array_equal(clf.fit(X, Y).decision_function(X), Classifier().fit(X, Y).decision_function(X))
 

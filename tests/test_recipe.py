@@ -162,11 +162,26 @@ def test_one_more_pass_trains_further_and_counts_labels():
 
 def test_even_one_step_of_one_more_pass_is_one():
     """A schedule that has fallen to 0 by the last step would leave a portion of one batch without effect."""
-    data = part(n=10)
-    model = learn(data, Recipe())
+    data, options = part(n=10), Recipe(network="fc", hidden=(16,), epochs=1)
+    model = learn(data, options)
     before = model.scores(data.X)
-    recipes.more(model, data, Recipe())
+    recipes.more(model, data, options)
     assert np.abs(model.scores(data.X) - before).max() > 1e-4
+
+
+@pytest.mark.parametrize("options", [{}, {"head": "linear"}, {"dim": 5, "normalise": False}], ids=str)
+def test_solved_portions_are_averaged_by_their_points(options):
+    """In any order, with the lam of the first: the same as the mean of models of each portion."""
+    data = part(n=90)
+    cuts = [slice(0, 40), slice(40, 80), slice(80, 90)]
+    portions = [Part(data.X[cut], data.Y[cut]) for cut in cuts]
+    model = learn(portions[0], Recipe(**options))
+    lam = model.about["ridge"]["lam"]
+    for portion in reversed(portions[1:]):
+        recipes.more(model, portion, Recipe(**options))
+    apart = [learn(portion, Recipe(lam=lam, **options)).scores(data.X) for portion in portions]
+    assert_close(model.scores(data.X), np.average(apart, 0, [40, 40, 10]).astype(np.float32), atol=1e-4, rtol=1e-4)
+    assert model.seen.points == 90
 
 
 @pytest.mark.parametrize(

@@ -122,14 +122,15 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return self._start(X, y, self._recipe())
 
     def partial_fit(self, X: Any, y: Any, classes: Iterable[Any] | None = None) -> Self:
-        """Learn from some more points, by one pass over them in which nothing is held out.
+        """Learn from some more points.
 
         classes   all labels there will be, if the first call's y has not all of them; an indicator has
 
-        The first call draws the network and passes over X once. A network that is solved in closed form (the default)
-        is solved on the first call's points; later calls train it further by gradients of its head's loss (softmax, or
-        bce for a linear head), which is not what solving all points at once would give: make the first portion large.
-        The words of a model with text=True are those of the first call. Each call starts its optimiser anew.
+        A network that is solved in closed form (the default) solves each portion, with the lam of the first, and takes
+        the mean over all points so far: less than solving all points at once gives, the less the smaller the portions
+        are, but the order of portions does not matter. Any other network passes over the points once, in steps at a
+        steady rate with nothing held out, and with an optimiser that starts anew. The words of a model with text=True
+        are those of the first call.
         """
         recipe = self._recipe()
         if not hasattr(self, "model_"):

@@ -23,7 +23,7 @@ from holobind.errors import DataError, OptionError
 from holobind.head import HolographicHead, LinearHead
 from holobind.model import Head, Model
 from holobind.networks import FC, Network
-from holobind.networks.inputs import Examples, Index, label_sets
+from holobind.networks.inputs import Examples, Index, SparseExamples, label_sets
 from holobind.plan import Plan, Progress
 
 NetworkName = Literal["linear", "fc"]
@@ -181,25 +181,33 @@ def learn(
 
 
 def more(model: Model, part: Part, recipe: Recipe, turn: int = 1) -> None:
-    """Train a model in place by one pass over more data, at a steady rate and with nothing held out.
+    """Teach a model more data, in place: a closed form by another, anything else by one pass at a steady rate.
 
-    A model in closed form is trained by the loss of its head, the softmax over all labels (bce of a linear head).
-    turn   the how-manieth time this is: another order of rows
+    The closed form of a portion, with the lam of the first, is averaged with what there is, by numbers of points: then
+    the order of portions does not matter. (Gradients of the softmax made solved models worse: experiments/LOG.md.)
+    turn   the how-manieth time this is: another order of rows in a pass
     """
-    from holobind import train
-
     if part.Y.shape[1] != model.n_labels:
         raise DataError(f"this model has {model.n_labels} labels; the data has {part.Y.shape[1]}")
     if not len(part):
         return
-    once = replace(recipe, epochs=1, validation=0.0, patience=0, seed=recipe.seed + turn)
     examples = model.examples(model.inputs_of(part))
-    if "training" not in model.about:
-        _temper(model, examples, part.Y, np.arange(len(part)))
-        model.about["training"] = "by parts"
-    train.fit(model, examples, part.Y, _Steady(**asdict(_plan(once, len(part)))))
     now = metrics.frequencies(part.Y)
-    model.seen = metrics.Frequencies(model.seen.counts + now.counts, model.seen.points + now.points)
+    after = metrics.Frequencies(model.seen.counts + now.counts, model.seen.points + now.points)
+    if recipe.solved and "training" not in model.about and isinstance(examples, SparseExamples):
+        before = [parameter.detach().clone() for parameter in _linear_path(model)]
+        ridge = model.about.get("ridge")
+        lam = ridge.get("lam") if isinstance(ridge, dict) else None
+        _solve(model, examples.X, part.Y, replace(recipe, lam=recipe.lam or lam), Watch())
+        with torch.no_grad():
+            for parameter, old in zip(_linear_path(model), before, strict=True):
+                parameter.lerp_(old, model.seen.points / after.points)
+    else:
+        from holobind import train
+
+        once = replace(recipe, epochs=1, validation=0.0, patience=0, seed=recipe.seed + turn)
+        train.fit(model, examples, part.Y, _Steady(**asdict(_plan(once, len(part)))))
+    model.seen = after
 
 
 class _Steady(Plan):
