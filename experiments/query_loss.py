@@ -30,7 +30,9 @@ def main() -> None:
         dataset = hb.data.load(chosen.data / name)
         runs = []
         for seed in range(chosen.seeds):
-            recipe = hb.Recipe(network="fc", loss="query", dim=400, codebook=chosen.codebook, feature_dropout=0.2, seed=seed)
+            recipe = hb.Recipe(
+                network="fc", loss="query", dim=400, codebook=chosen.codebook, feature_dropout=0.2, seed=seed
+            )
             model = hb.learn(dataset.train, recipe)
             found = model.evaluate(dataset.test)
             runs.append({measure: round(found[measure], 2) for measure in SHOWN})

@@ -37,6 +37,7 @@ from holobind import container, metrics
 from holobind.data import Part, Tfidf
 from holobind.errors import DataError, FileError, HolobindError, OptionError
 from holobind.head import HolographicHead, LinearHead
+from holobind.labelspace import merged
 from holobind.networks import FC, Network, SparseExamples
 from holobind.networks.inputs import Examples
 
@@ -127,18 +128,39 @@ class Model(nn.Module):
             self.train(was)
 
     def top_k(
-        self, inputs: Inputs, k: int = 5, *, progress: Progress | None = None
+        self, inputs: Inputs, k: int = 5, *, together: bool = False, progress: Progress | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """The k best labels of each row: their scores, best first, and their numbers.  Shapes: -> 2 x (rows, k)"""
+        """The k best labels of each row: their scores, best first, and their numbers.  Shapes: -> 2 x (rows, k)
+
+        together   all processes of torch.distributed call this with the same inputs; each scores its share of the
+                   labels, and all get the same result
+        """
         if not 1 <= k <= self.n_labels:
             raise OptionError(f"k must be from 1 to the number of labels, {self.n_labels}; got {k}")
         examples = self.examples(inputs)
         scores, ids = np.empty((len(examples), k), np.float32), np.empty((len(examples), k), np.int64)
         for index, h in self.outputs(examples, progress):
             with torch.inference_mode():
-                best, found = self.head.top_k(h, k)
+                best, found = self._shared_top_k(h, k) if together else self.head.top_k(h, k)
             scores[index], ids[index] = best.float().cpu().numpy(), found.cpu().numpy()
         return scores, ids
+
+    def _shared_top_k(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """The top k of all labels from those of each process's share; 12 k bytes a row come from every other one."""
+        if not torch.distributed.is_initialized():
+            return self.head.top_k(h, k)
+        rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        shares = [self.head.share(r, world) for r in range(world)]
+        mine = self.head.top_k(h, k, labels=shares[rank])
+        parts: list[list[Tensor]] = []
+        for found in mine:
+            room = found.new_zeros(len(h), k)  # a share may hold fewer than k
+            room[:, : found.shape[1]] = found
+            parts.append([torch.empty_like(room) for _ in range(world)])
+            torch.distributed.all_gather(parts[-1], room)
+        sizes = [min(k, last - first) for first, last in shares]
+        cut = [(scores[:, :n], ids[:, :n]) for scores, ids, n in zip(*parts, sizes, strict=True)]
+        return merged(cut, k)
 
     def scores(self, inputs: Inputs) -> NDArray[np.float32]:
         """The score of every label.  Shapes: -> (rows, L)"""
@@ -168,19 +190,21 @@ class Model(nn.Module):
         *,
         label_names: Sequence[str] | None = None,
         dataset: str = "",
+        together: bool = False,
         progress: Progress | None = None,
     ) -> metrics.Evaluation:
         """Every measure on a part; propensities are those of the training part that the model has seen.
 
         label_names   of the part. Where they are not the model's, labels are matched by name, and one that the model
                       does not know is one that it never finds
+        together      as in `top_k`
         """
         Y, seen, inputs = part.Y, self.seen, self.inputs_of(part)
         if label_names is not None and self.label_names is not None and list(label_names) != self.label_names:
             Y, seen = self._renumbered(Y, label_names)
         elif Y.shape[1] != self.n_labels:
             raise DataError(f"this model has {self.n_labels} labels; the data has {Y.shape[1]}")
-        top = self.top_k(inputs, min(k, self.n_labels), progress=progress)[1]
+        top = self.top_k(inputs, min(k, self.n_labels), together=together, progress=progress)[1]
         return metrics.evaluate(Y, top, seen if seen.points > 2 else None, k=k, dataset=dataset)
 
     def _renumbered(self, Y: Any, names: Sequence[str]) -> tuple[Any, metrics.Frequencies]:

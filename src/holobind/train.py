@@ -76,7 +76,7 @@ def launch(precision: str = "32-true") -> Fabric:
     fabric = Fabric(
         accelerator="cuda" if torch.cuda.is_available() else "cpu",
         # The buffers of heads are drawn from the seed and the same everywhere.
-        strategy=DDPStrategy(broadcast_buffers=False) if world > 1 else "auto",
+        strategy=DDPStrategy(forward_sync_buffers=False) if world > 1 else "auto",
         devices=local,
         num_nodes=world // local,
         precision=precision,  # type: ignore[arg-type]
@@ -166,11 +166,13 @@ class _Run:
                 group["lr"] = self.rate()
         chance = np.random.SeedSequence([self.plan.seed, 3, self.at.epoch, self.at.step, rank])
         _seed(int(chance.generate_state(1, np.uint64)[0]), fabric.device)
-        mine = index[rank::world]
+        rows = index[rank::world]
+        # A process without rows of a last batch takes one for nothing: every parameter must have its gradient.
+        mine = rows if len(rows) else index[:1]
         inputs, (labels, offsets) = self.examples.batch(mine), label_sets(self.Y, mine)
         loss = self.wrapped(inputs.to(fabric.device), labels.to(fabric.device), offsets.to(fabric.device))
         # The mean over processes of these is the mean over the rows of the whole batch.
-        loss = loss * (len(mine) * world / len(index))
+        loss = loss * (len(rows) * world / len(index))
         fabric.backward(loss)
         if self.plan.clip:
             clip(self.model.parameters(), self.plan.clip)
