@@ -3,8 +3,9 @@
     .venv/bin/python experiments/query_loss.py [--data ../shared/data] [--codebook orbit|random] [--seeds 3]
 
 A fifth of the features of a row is left out in each step (chosen on held-out training rows of delicious: P@1 67.4
-against 67.1 without); other options are those that `Recipe` chooses by the number of points. The best epoch is chosen on rows held
-out of the training part. The test part is only scored. Bars are the paper's own figures. The last line is JSON.
+against 67.1 without); other options are those that `Recipe` chooses by the number of points. The best epoch is chosen
+on rows held out of the training part. The test part is only scored. Bars are the paper's own figures. The last line is
+JSON.
 """
 
 import argparse

@@ -1,5 +1,6 @@
 """The verbs for models: results on stdout, one line and exit code 2 for a mistake, nothing half-written."""
 
+import gzip
 import io
 import json
 import signal
@@ -186,6 +187,13 @@ def test_predict_stops_at_a_bad_line_or_passes_over_it(capsys, of_toy, tmp_path)
     found = [json.loads(line) for line in labels.read_text().splitlines()]
     assert code == 0 and out == "" and err.count("\n") == 1 and f"{file}:3: " in err
     assert [list(answer) for answer in found] == [["labels"], ["labels"], ["error"], ["labels"]]
+
+
+def test_predict_packs_what_it_writes_as_the_name_says(capsys, of_toy, tmp_path):
+    packed = tmp_path / "labels.jsonl.gz"
+    assert run(capsys, "predict", of_toy, "-", "--numbers", "--out", packed, stdin=b"0:1\n1:1\n")[0] == 0
+    _, out, _ = run(capsys, "predict", of_toy, "-", "--numbers", stdin=b"0:1\n1:1\n")
+    assert gzip.decompress(packed.read_bytes()).decode() == out
 
 
 def test_predict_leaves_a_file_alone_if_nothing_can_be_read(capsys, of_toy, tmp_path):

@@ -220,6 +220,7 @@ def predict(
     """
     import holobind as hb
     from holobind import stream
+    from holobind.data.sparse_text import PACKED
 
     if out is not None:
         check_writable(out)
@@ -238,7 +239,7 @@ def predict(
         on_bad=(lambda error: typer.echo(f"holobind: {error}", err=True)) if skip_bad else None,
     )
     first = next(found, [])  # before the file is opened: a mistake here must not empty it
-    file = typer.get_binary_stream("stdout") if out is None else out.open("wb")
+    file = typer.get_binary_stream("stdout") if out is None else PACKED.get(out.suffix.lower(), open)(out, "wb")
     try:
         for batch in chain([first], found):
             file.write("".join(json.dumps(answer, ensure_ascii=False) + "\n" for answer in batch).encode())

@@ -32,6 +32,8 @@ def curves(about: dict[str, Any], path: Path) -> None:
         axes.axvline(ridge["lam"], color="grey", linestyle=":", linewidth=1)
         axes.set(xlabel="lam", ylabel="nDCG@5 on validation, percent")
         axes.set_title(f"{about.get('data', 'closed form')}: lam {ridge['lam']:.3g}")
+        axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter("{x:g}")
     _save(figure, path)
 
 
@@ -42,7 +44,7 @@ def comparison(rows: Sequence[dict[str, Any]], path: Path, title: str) -> None:
     longest = max(row["train seconds"] for row in rows)
     for i, row in enumerate(rows):
         at = max(row["train seconds"], 1e-2), row["P@1"]
-        area = 2500 * row["parameters"] / largest
+        area = 900 * row["parameters"] / largest
         axes.scatter(*at, s=area, alpha=0.5, color=f"C{i}", linewidths=0)
         axes.scatter(*at, s=6, color=INK)
         left = at[0] > longest / 3  # where the text would leave the picture
@@ -57,6 +59,8 @@ def comparison(rows: Sequence[dict[str, Any]], path: Path, title: str) -> None:
             color=INK,
         )
     axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter("{x:g}")
     axes.margins(x=0.3, y=0.2)
     axes.set(xlabel="seconds of training", ylabel="P@1 on test, percent", title=title)
     axes.spines[["top", "right"]].set_visible(False)

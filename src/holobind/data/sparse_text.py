@@ -98,7 +98,7 @@ def features(lines: Sequence[bytes], n_features: int, where: str, first: int = 1
         if line.startswith(b"#"):
             raise DataError(f"{where}:{number}: a comment; expected a line like '1:0.5 4:1'")
     text = b"".join(line + b"\n" for line in lines)
-    reader = _Reader(Path(where), one_based=False, empty_is_row=True)
+    reader = _Reader(Path(where), one_based=False, empty_is_row=True, room=None)
     reader.header, reader.source, reader.lines = (len(lines), n_features, MOST_IDS), "the model reads", first - 1
     block = _Block(len(text))
     block.text[:] = text
