@@ -5,6 +5,7 @@ import io
 import json
 import os
 import sys
+import threading
 
 import numpy as np
 import pytest
@@ -104,10 +105,14 @@ def test_a_slow_pipe_is_answered_at_once(reader, monkeypatch):
     out, into = os.pipe()
     with open(out, encoding="utf-8") as asked, open(into, "wb", buffering=0) as asking:  # noqa: PTH123
         monkeypatch.setattr(sys, "stdin", asked)
+        late = threading.Timer(60, asking.close)  # a reader that waits for more must fail, not hang
+        late.daemon = True
+        late.start()
         batches = stream.answers(reader, stream.chunks(None), k=1)
         for text, label in (("old tree", "tree"), ("fast car", "car")):
             asking.write(f"{text}\n".encode())
             assert [a["labels"][0]["label"] for a in next(batches)] == [label]
+        late.cancel()
 
 
 def test_an_empty_line_is_a_row_without_features(reader, scorer):
