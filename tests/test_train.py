@@ -543,3 +543,9 @@ def test_killed_at_random_points_and_resumed_it_ends_as_if_nothing_had_been(part
     again = json.loads(Path(f"{out}.json").read_text())
     assert timeless(again["history"]) == timeless(at.history)
     assert names(tmp_path) == ["c", "run.json", "run.safetensors"]
+
+
+def test_without_rows_held_out_there_is_no_measure_and_the_loss_decides(part):
+    at = run(part, model(part), {"epochs": 3, "validation": 0.0})
+    assert all("P@1" not in entry for entry in at.history)
+    assert at.best_epoch == int(np.argmin([entry["loss"] for entry in at.history]))

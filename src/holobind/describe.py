@@ -69,7 +69,8 @@ def validation(about: dict[str, Any]) -> dict[str, float]:
     training, ridge = about.get("training"), about.get("ridge")
     if training and training["history"]:
         best, measure = training["best epoch"], training["plan"]["measure"]
-        return {measure: round(training["history"][best - 1][measure], 2), "epoch": best}
+        found = training["history"][best - 1]
+        return {**({measure: round(found[measure], 2)} if measure in found else {}), "epoch": best}
     if ridge:
         tried = [score for _, score in ridge["validation"]]
         return {**({"nDCG@5": round(max(tried), 2)} if tried else {}), "lam": float(f"{ridge['lam']:.4g}")}

@@ -328,7 +328,9 @@ def _watch(tell: Progress, name: str = "", **where: Any) -> "Watch":
         if plan.time_limit is not None:
             share = max(share, at.seconds / plan.time_limit)
         share = min(share, 1.0)
-        measured = f", {plan.measure} {at.history[-1][plan.measure]:.2f}" if at.history else ""
+        measured = (
+            f", {plan.measure} {at.history[-1][plan.measure]:.2f}" if plan.measure in (at.history or [{}])[-1] else ""
+        )
         left = round(at.seconds * (1 - share) / share) if share else 0
         epoch = min(at.epoch + 1, plan.epochs)
         tell(

@@ -74,7 +74,8 @@ class Plan:
 
 @dataclass
 class Progress:
-    """Where a run is. `history` has one entry for each epoch: loss, measure, seconds, rows a second."""
+    """Where a run is. `history` has one entry for each epoch: loss, measure (if rows were held out), seconds,
+    rows a second."""
 
     epoch: int = 0
     step: int = 0  # of this epoch

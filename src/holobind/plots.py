@@ -21,10 +21,11 @@ def curves(about: dict[str, Any], path: Path) -> None:
         axes.plot(epochs, [row["loss"] for row in history], color="tab:blue", marker="o", markersize=3)
         axes.set(xlabel="epoch")
         axes.set_ylabel("training loss", color="tab:blue")
-        right = axes.twinx()
-        right.plot(epochs, [row[measure] for row in history], color="tab:orange", marker="o", markersize=3)
-        right.axvline(best, color="grey", linestyle=":", linewidth=1)
-        right.set_ylabel(f"{measure} on validation, percent", color="tab:orange")
+        axes.axvline(best, color="grey", linestyle=":", linewidth=1)
+        if measure in history[0]:  # rows were held out
+            right = axes.twinx()
+            right.plot(epochs, [row[measure] for row in history], color="tab:orange", marker="o", markersize=3)
+            right.set_ylabel(f"{measure} on validation, percent", color="tab:orange")
         axes.set_title(f"{about.get('data', 'training')}: best at epoch {best}")
     elif ridge:
         tried = ridge["validation"]

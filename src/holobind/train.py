@@ -208,7 +208,7 @@ class _Run:
             {
                 "epoch": at.epoch + 1,
                 "loss": at.loss,
-                plan.measure: measured,
+                **({plan.measure: measured} if len(self.held) else {}),
                 "seconds": round(at.seconds, 3),
                 "rows a second": round(at.rows_a_second, 1),
             }
