@@ -16,7 +16,7 @@ ROWS, WIDTH = 6, 3
 def gradient(rows, seed):
     values = torch.randn(len(rows), WIDTH, generator=torch.Generator().manual_seed(seed))
     indices = torch.tensor([rows], dtype=torch.long).reshape(1, -1)
-    return torch.sparse_coo_tensor(indices, values, (ROWS, WIDTH))
+    return torch.sparse_coo_tensor(indices, values, (ROWS, WIDTH), check_invariants=True)
 
 
 def start():
