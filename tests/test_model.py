@@ -494,7 +494,7 @@ def test_a_file_with_changed_bytes_is_read_or_refused_but_never_crashes(stored):
     """Changed weights are other weights; anything else is refused, and what is read can be used and saved."""
     path, whole, start, model = stored
     draw, read = random.Random(0), 0
-    for turn in range(600):
+    for turn in range(300):
         changed = bytearray(whole)
         low, high = (0, start) if turn % 2 else (start, len(whole))
         for _ in range(draw.randint(1, 3)):
@@ -509,4 +509,4 @@ def test_a_file_with_changed_bytes_is_read_or_refused_but_never_crashes(stored):
         assert np.isfinite(found.scores(["pear fig1", ""])).all()
         assert found.n_labels == model.n_labels == len(found.label_names)
         found.save(path)
-    assert 50 < read < 550
+    assert 25 < read < 275

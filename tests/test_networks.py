@@ -252,6 +252,11 @@ def test_large_values_keep_their_length_and_integers_are_numbers():
     assert_close(SparseExamples(whole).batch(np.array([1, 0])).values, torch.tensor([0.6, 0.8]))
 
 
+def test_a_row_of_stored_zeros_has_no_length_and_stays():
+    X = sparse.csr_array((np.array([0.0, 0.0, 2.0], np.float32), [0, 1, 1], [0, 2, 3]), shape=(2, 2))
+    assert SparseExamples(X).batch(np.array([0, 1])).values.tolist() == [0, 0, 1]
+
+
 def test_rows_move_between_devices():
     moved = rows_of(features()).to(torch.device("meta"))
     assert isinstance(moved, Rows) and all(part.is_meta for part in moved)

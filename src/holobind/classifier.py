@@ -250,11 +250,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             if texts is None:
                 raise DataError(f"with text=True, X is a list of texts; got {type(X).__name__}")
             return texts
-        rows = sparse.csr_array(validate_data(self, X, reset=reset, accept_sparse="csr", dtype=np.float32))
-        if not rows.has_canonical_format:  # the length of a row counts a feature once
-            rows = rows.copy()
-            rows.sum_duplicates()
-        return rows
+        return sparse.csr_array(validate_data(self, X, reset=reset, accept_sparse="csr", dtype=np.float32))
 
     def _labels_a_point(self) -> int:
         if self.targets_.kind == "classes":
