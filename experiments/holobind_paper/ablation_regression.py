@@ -30,7 +30,7 @@ def run(
             Job(source, EVERYTHING, training.hrr_fc(dim, loss="regression")),
             Job(source, PRESENT, hb.Recipe()),
         ]
-    trained = training.finish(out, jobs, seed, quick)
+    trained = training.finish(out, jobs, seed, quick, seeds=1)
     rows = training.beside_baselines(trained, sources, (QUERY, EVERYTHING, PRESENT), seed)
     return result.save(
         out,
