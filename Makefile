@@ -16,8 +16,15 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --group dev
 	touch $@
 
+# Which calls does a function make, by its name, arguments and docstring? A model, three questions, then four models
+# side by side; a minute and a half on 2 cores.
 demo: setup
-	$(BIN)/holobind paper demo --out demo
+	rm -rf demo
+	$(BIN)/holobind data make python-calls --to jsonl --out demo/python-calls
+	$(BIN)/holobind train demo/python-calls --out demo/model.safetensors
+	printf '%s\n' 'read json file path' 'join lines with separator' 'connect socket host port timeout' > demo/functions.txt
+	$(BIN)/holobind predict demo/model.safetensors demo/functions.txt -k 3
+	$(BIN)/holobind compare demo/python-calls --epochs 10 --out demo
 
 test: setup
 	$(BIN)/ruff check

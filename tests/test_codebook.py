@@ -1,5 +1,7 @@
 """Every codebook against the slow obvious one: a matrix of its vectors."""
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given
@@ -8,7 +10,8 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import holobind as hb
-from holobind.labelspace import first_largest
+from holobind.errors import OptionError
+from holobind.labelspace import first_largest, merged
 from holobind.philox import phases, philox
 
 # (labels, d): fewer labels than d, as many, not a multiple, one; odd and even d, and the smallest.
@@ -117,6 +120,53 @@ def test_top_k_gives_ties_to_the_lowest_label(kind):
             assert_close(found, exact.gather(1, full_sort(exact, k)), atol=1e-5, rtol=0)
             assert_close(exact.gather(1, ids), found, atol=1e-5, rtol=0)
     assert book.top_k(torch.zeros(2, 16), 5)[1].tolist() == [[0, 1, 2, 3, 4]] * 2
+
+
+@given(kinds, sizes, seeds, st.integers(1, 7), st.data())
+def test_the_top_k_of_shares_merge_to_that_of_all_labels(kind, size, seed, world, data):
+    n, d = size
+    book = kind(n, d, seed=seed)
+    shares = [book.share(rank, world) for rank in range(world)]
+    assert shares[0][0] == 0 and shares[-1][1] == n and all(a[1] == b[0] for a, b in itertools.pairwise(shares))
+    whole = [last - first for first, last in shares if last < n]  # of an orbit, whole bases
+    assert all(count % book.grain == 0 for count in whole)
+    units = [-(-(last - first) // book.grain) for first, last in shares]
+    assert max(units) - min(units) <= 1
+    k = data.draw(st.integers(1, n))
+    v = normal(4, d, seed=seed % 97)
+    v[2] = 0  # all labels tie
+    for memory in (1, 256 << 20):
+        parts = [book.top_k(v, k, labels=labels, memory=memory) for labels in shares]
+        for (first, last), (_, ids) in zip(shares, parts, strict=True):
+            assert ids.shape == (4, min(k, last - first)) and ((ids >= first) & (ids < last)).all()
+        found, ids = merged(parts, k)
+        alone = book.top_k(v, k, memory=memory)
+        assert_close(found, alone[0], atol=1e-5, rtol=1e-5)
+        assert ids[2].tolist() == list(range(k))
+        scores = book.scores(v)
+        clear = (scores[:, :, None] - scores[:, None]).abs().add_(torch.eye(n)).amin((1, 2)) > 1e-4
+        assert torch.equal(ids[clear], alone[1][clear])
+
+
+@given(st.integers(1, 40), st.integers(1, 9), st.integers(0, 2**32))
+def test_merging_shares_keeps_ties_with_the_lowest_label(n, world, seed):
+    """Scores of a few whole numbers: exact, so that the merge of any shares is the full sort to the bit."""
+    scores = torch.randint(3, (4, n), generator=torch.Generator().manual_seed(seed)).float()
+    book = DenseTwin(scores)
+    for k in {1, min(3, n), n}:
+        parts = [book.top_k(torch.eye(4), k, labels=book.share(rank, world)) for rank in range(world)]
+        found, ids = merged(parts, k)
+        assert torch.equal(ids, full_sort(scores, k)) and torch.equal(found, scores.gather(1, ids))
+
+
+def test_a_share_that_is_none_is_told():
+    book = hb.OrbitCodebook(20, 8)
+    assert book.share(0, 1) == (0, 20) and book.share(1, 2) == (8, 20)
+    for labels in ((4, 16), (-8, 8), (8, 21), (16, 8)):
+        with pytest.raises(OptionError, match="top_k: labels must be a range within 0 to 20 that starts at a multiple"):
+            book.top_k(torch.zeros(1, 8), 1, labels=labels)
+    with pytest.raises(OptionError, match="share: rank must be from 0 to below world; got 2 and 2"):
+        book.share(2, 2)
 
 
 class DenseTwin(hb.DenseCodebook):

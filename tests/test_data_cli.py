@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -90,25 +89,6 @@ def test_a_mistake_is_one_line_and_code_2(capsys, tmp_path, monkeypatch, argumen
 def test_every_verb_has_examples_and_json(capsys, verb):
     code, out, _ = run(capsys, *verb.split(), "--help")
     assert code == 0 and f"holobind data {verb} " in out.replace("\n", " ") and "--json" in out
-
-
-def test_a_bar_appears_only_after_two_seconds(monkeypatch, capsys):
-    import rich.progress
-
-    from holobind import data_cli
-
-    started = []
-    monkeypatch.setattr(rich.progress.Progress, "start", lambda self: started.append(1))
-    with data_cli._progress() as progress:
-        progress("working", 0.5)
-    assert not started
-    monkeypatch.setattr(data_cli, "PATIENCE", 0.0)
-    with data_cli._progress() as progress:
-        progress("working", 0.5)
-        deadline = time.monotonic() + 10
-        while not started and time.monotonic() < deadline:
-            time.sleep(0.001)
-    assert started
 
 
 def test_the_command_line_starts_without_the_heavy_libraries():

@@ -13,12 +13,26 @@ def blocks(page):
     return re.findall(r"^```python\n(.*?)^```", page.read_text(), flags=re.MULTILINE | re.DOTALL)
 
 
+OPTIONAL = re.compile(r"^(?:from|import) (transformers)\b", flags=re.MULTILINE)  # shown, but not needed
+
+
+def run(page, chosen):
+    namespace = {}
+    for block in chosen:
+        exec(compile(block, str(page), "exec"), namespace)
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
 def test_every_python_block_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    namespace = {}
-    for block in blocks(page):
-        exec(compile(block, str(page), "exec"), namespace)
+    run(page, [block for block in blocks(page) if not OPTIONAL.search(block)])
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if OPTIONAL.search(page.read_text())], ids=lambda p: p.name)
+def test_blocks_that_need_an_optional_package_run_where_it_is_installed(page):
+    for package in OPTIONAL.findall(page.read_text()):
+        pytest.importorskip(package)
+    run(page, blocks(page))
 
 
 def test_the_readme_finds_the_cat(capsys):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 import holobind as hb
+from holobind.labelspace import merged
 
 N, D, H = 37, 16, 5
 HOLOGRAPHIC = [
@@ -63,6 +64,18 @@ def test_the_contract(options):
     assert [part.tolist() for part in found.tensor_split(starts[1:])] == [
         row.nonzero()[:, 0].tolist() for row in passed
     ]
+
+
+@every_head
+@pytest.mark.parametrize("inputs", [H, None])
+def test_shares_of_the_labels_merge_to_all(options, inputs):
+    head = make(options, inputs)
+    h = normal(3, H if inputs else (D if "codebook" in options else N))
+    parts = [head.top_k(h, 6, labels=head.share(rank, 5)) for rank in range(5)]
+    found, ids = merged(parts, 6)
+    best, wanted = head.top_k(h, 6)
+    assert torch.equal(ids, wanted)
+    assert_close(found, best)
 
 
 @every_head

@@ -13,7 +13,7 @@ from holobind.cli import app, main
 
 
 def test_import_and_help_do_not_import_torch():
-    heavy = "{'torch', 'numpy', 'scipy', 'matplotlib', 'numba', 'sklearn'}"
+    heavy = "{'torch', 'numpy', 'scipy', 'matplotlib', 'numba', 'sklearn', 'tokenizers'}"
     script = f"import sys, holobind, holobind.cli; sys.exit(', '.join({heavy} & set(sys.modules)) or 0)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert loaded.returncode == 0, f"imported at start: {loaded.stderr}"

@@ -21,7 +21,7 @@ from holobind_paper import (
 
 import holobind as hb
 from holobind import algebra, metrics
-from holobind.train import Stopped
+from holobind.errors import Stopped
 
 SMALL = {"Bibtex": "Bibtex", "Delicious": "delicious"}  # a dataset and its folder
 

@@ -20,8 +20,8 @@ import numpy as np
 
 from holobind import metrics
 from holobind.data import Dataset
+from holobind.errors import Stopped
 from holobind.recipe import Recipe, Watch, learn
-from holobind.train import Stopped
 from holobind_paper import cells, result
 from holobind_paper.datasets import Source, chosen
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holobind.algebra import similarity as similarity
     from holobind.algebra import unbind as unbind
     from holobind.algebra import unitary as unitary
+    from holobind.classifier import HolographicClassifier as HolographicClassifier
     from holobind.codebook import Codebook as Codebook
     from holobind.codebook import DenseCodebook as DenseCodebook
     from holobind.codebook import OrbitCodebook as OrbitCodebook
@@ -61,6 +62,7 @@ __version__ = "0.1.0"
 _MODULES = ("data", "metrics", "networks", "solve", "structures", "vsa")
 _NAMES = {
     "algebra": "bind bundle identity inverse involution permute power random similarity unbind unitary",
+    "classifier": "HolographicClassifier",
     "codebook": "Codebook DenseCodebook OrbitCodebook RandomCodebook",
     "errors": "DataError DTypeError ExpressionError FileError HolobindError LabelError OptionError ShapeError "
     "UnknownNameError",

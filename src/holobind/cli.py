@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 import holobind
-from holobind import data_cli
+from holobind import data_cli, model_cli
 from holobind.errors import HolobindError
 
 app = typer.Typer(
@@ -85,6 +85,7 @@ def _typed(prompt: str) -> str | None:
         return None
 
 
+app.add_typer(model_cli.app)
 app.add_typer(data_cli.app, name="data")
 for verb in entry_points(group="holobind.verbs"):
     app.add_typer(verb.load(), name=verb.name)

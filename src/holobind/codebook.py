@@ -49,11 +49,11 @@ class RandomCodebook(Codebook):
     def _mix(self, weights: Tensor, first: int, last: int) -> Tensor:
         return weights @ self._phases(torch.arange(first, last, device=self.device)).flatten(1).to(weights.dtype)
 
-    def _blocks(self, rows: int, memory: int) -> Iterator[tuple[slice, int, int]]:
+    def _blocks(self, rows: int, memory: int, first: int, last: int) -> Iterator[tuple[slice, int, int]]:
         # All rows at once: what costs is to draw a label's phases.
         size = max(1, min(TILE // self.dim, memory // (4 * (rows + 8 * self.dim))))
-        for first in range(0, self.n_labels, size):
-            yield slice(0, rows), first, min(first + size, self.n_labels)
+        for start in range(first, last, size):
+            yield slice(0, rows), start, min(start + size, last)
 
     def _encode(self, labels: Tensor, offsets: Tensor) -> Tensor:
         most = max(1, TILE // self.dim)
@@ -102,6 +102,7 @@ class OrbitCodebook(Codebook):
 
     def __init__(self, n_labels: int, dim: int, seed: int = 0, *, key: Tensor | None = None) -> None:
         super().__init__(n_labels, dim, algebra._integer("OrbitCodebook", "seed", seed))
+        self.grain = self.dim  # the rolls of a base are scored together
         self.n_bases = -(-self.n_labels // self.dim)
         drawn = torch.view_as_complex(phases(seed, torch.arange(self.n_bases), self.dim))
         self._key = key
@@ -125,11 +126,11 @@ class OrbitCodebook(Codebook):
         spectra = rfft(padded.unflatten(1, (-1, self.dim)))
         return (spectra.mul_(bases) if self.bases is None else spectra * bases).sum(1)
 
-    def _blocks(self, rows: int, memory: int) -> Iterator[tuple[slice, int, int]]:
+    def _blocks(self, rows: int, memory: int, first: int, last: int) -> Iterator[tuple[slice, int, int]]:
         height, width = self._tile(rows, memory)
         for top in range(0, rows, height):
-            for first in range(0, self.n_labels, width * self.dim):
-                yield slice(top, min(top + height, rows)), first, min(first + width * self.dim, self.n_labels)
+            for start in range(first, last, width * self.dim):
+                yield slice(top, min(top + height, rows)), start, min(start + width * self.dim, last)
 
     def _tile(self, rows: int, memory: int) -> tuple[int, int]:
         """How many rows and how many bases to score at once: 12 bytes a score, with the products' spectra."""
@@ -137,18 +138,20 @@ class OrbitCodebook(Codebook):
         height = max(1, min(rows, 16, transforms))
         return height, max(1, min(self.n_bases, transforms // height))
 
-    def _top_k(self, v: Tensor, k: int, memory: int) -> tuple[Tensor, Tensor]:
+    def _top_k(self, v: Tensor, k: int, memory: int, first: int, last: int) -> tuple[Tensor, Tensor]:
         """Only the k bases with the largest maxima can hold a row's top k, so no other is looked at twice.
 
         Let t be the k-th largest of a row's maxima over bases. The k bases chosen (among equals the lower) hold
         at least k scores >= t. Any other base has scores <= t, and those that equal t stand behind k labels that
         score as much or more and, where as much, are in lower bases, that is, have lower numbers.
         """
-        asked, readers, d = self._ask(v), self._conjugates(), self.dim
+        asked, d = self._ask(v), self.dim
+        readers = self._conjugates()[first // d : -(-last // d)]
+        n_bases = len(readers)
         height, width = self._tile(len(v), memory)
-        chosen = min(k, self.n_bases)
+        width, chosen = min(width, n_bases), min(k, n_bases)
         height = max(1, min(height, memory // (24 * chosen * d)))  # the second look, at the chosen bases
-        tail = self.n_labels - (self.n_bases - 1) * d
+        tail = last - first - (n_bases - 1) * d
         best = v.new_empty(len(v), k)
         ids = torch.empty(len(v), k, dtype=torch.long, device=v.device)
         # Two tensors of a tile that come and go in turn make malloc give pages back to the system and fetch them
@@ -156,27 +159,27 @@ class OrbitCodebook(Codebook):
         room = asked.new_empty(height, width, asked.shape[1])
         for top in range(0, len(v), height):
             part = asked[top : top + height, None]
-            maxima = v.new_empty(len(part), self.n_bases)
-            for first in range(0, self.n_bases, width):
-                some = readers[first : first + width]
+            maxima = v.new_empty(len(part), n_bases)
+            for start in range(0, n_bases, width):
+                some = readers[start : start + width]
                 product = torch.mul(part, some, out=room[: len(part), : len(some)])
                 scored = irfft(product, n=d)
-                if first + width >= self.n_bases:
+                if start + width >= n_bases:
                     scored[:, -1, tail:] = -torch.inf
-                torch.amax(scored, -1, out=maxima[:, first : first + width])
-                if width < self.n_bases:
+                torch.amax(scored, -1, out=maxima[:, start : start + width])
+                if width < n_bases:
                     del scored
             bases = first_largest(maxima, chosen)[1].sort(1).values
-            if width >= self.n_bases:
-                rows = torch.arange(len(part), device=v.device)[:, None] * self.n_bases
+            if width >= n_bases:
+                rows = torch.arange(len(part), device=v.device)[:, None] * n_bases
                 scored = scored.flatten(0, 1).index_select(0, (bases + rows).flatten()).view(len(part), chosen * d)
             else:
                 scored = irfft(part * readers[bases], n=d)
-                scored[:, -1, tail:].masked_fill_(bases[:, -1:] == self.n_bases - 1, -torch.inf)
+                scored[:, -1, tail:].masked_fill_(bases[:, -1:] == n_bases - 1, -torch.inf)
             found, where = first_largest(scored.view(len(part), chosen * d), k)
             del scored
             best[top : top + height] = found
-            ids[top : top + height] = bases.gather(1, where // d) * d + where % d
+            ids[top : top + height] = bases.gather(1, where // d) * d + where % d + first
         return best, ids
 
     def _encode(self, labels: Tensor, offsets: Tensor) -> Tensor:
@@ -271,10 +274,10 @@ class DenseCodebook(Codebook):
     def _mix(self, weights: Tensor, first: int, last: int) -> Tensor:
         return weights @ self._all()[first:last].to(weights.dtype)
 
-    def _blocks(self, rows: int, memory: int) -> Iterator[tuple[slice, int, int]]:
+    def _blocks(self, rows: int, memory: int, first: int, last: int) -> Iterator[tuple[slice, int, int]]:
         size = max(1, min(memory // (8 * rows), self.n_labels))
-        for first in range(0, self.n_labels, size):
-            yield slice(0, rows), first, min(first + size, self.n_labels)
+        for start in range(first, last, size):
+            yield slice(0, rows), start, min(start + size, last)
 
     def _encode(self, labels: Tensor, offsets: Tensor) -> Tensor:
         return nn.functional.embedding_bag(labels, self._all(), offsets, mode="sum")

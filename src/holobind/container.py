@@ -5,19 +5,22 @@ The header is the value of "holobind" in safetensors' own metadata:
     {"kind": "vocabulary", "version": 1, ...}
 
 safetensors itself checks that its header is short and that every tensor lies within the file, so nothing larger than
-the file is ever allocated.
+the file is ever allocated; but for lists of names, which are stored as lines, deflated (`packed`).
 """
 
 import json
 import os
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from holobind.errors import FileError
+from holobind.errors import DataError, FileError
 
 KEY = "holobind"
 
@@ -66,3 +69,32 @@ def _check(path: Path, header: object, kind: str, version: int) -> None:
     if not isinstance(header.get("version"), int) or not 1 <= header["version"] <= version:
         found = str(header.get("version"))[:20]
         raise FileError(f"{path} has format version {found}; this holobind reads 1 to {version}: update it")
+
+
+def packed(names: Sequence[str]) -> Tensor:
+    """Names as UTF-8 lines, deflated.  Shapes: -> (bytes) uint8"""
+    if not all(isinstance(name, str) for name in names) or any("\n" in name for name in names):
+        raise DataError("a name that is no text, or has a line break in it, cannot be stored; rename it")
+    try:
+        lines = "\n".join(names).encode()
+    except UnicodeEncodeError as error:
+        raise DataError("a name with half a surrogate pair in it cannot be stored; rename it") from error
+    if len(lines) > _room(len(names)):
+        raise DataError(f"names of {len(lines) / len(names):.0f} bytes each are too long to be stored; shorten them")
+    return torch.frombuffer(bytearray(zlib.compress(lines, 6)), dtype=torch.uint8)
+
+
+def unpacked(lines: Tensor, n: int) -> list[str] | None:
+    """The n names that were packed, or None if these are not they; never more than `_room` of memory is filled."""
+    unpacking = zlib.decompressobj()
+    try:
+        text = unpacking.decompress(lines.numpy().tobytes(), _room(n) + 1).decode()
+    except (zlib.error, UnicodeDecodeError):
+        return None
+    names = text.split("\n")
+    return names if unpacking.eof and not unpacking.unused_data and len(names) == n else None
+
+
+def _room(n: int) -> int:
+    """Bytes that n names may take: what is deflated could otherwise unpack to a thousand times the file."""
+    return (64 << 10) + (n << 10)

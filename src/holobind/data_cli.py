@@ -1,25 +1,19 @@
 """`holobind data ...`: look at datasets, convert them, make them, fetch them. One function per verb."""
 
-import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from holobind.terminal import Json, print_json, progress
+
 if TYPE_CHECKING:
     from holobind.data import Dataset
-    from holobind.data.sparse_text import Progress
 
 app = typer.Typer(help="Look at datasets, convert them, make them, fetch them.", no_args_is_help=True)
 make = typer.Typer(help="Make a dataset that needs no download.", no_args_is_help=True)
 app.add_typer(make, name="make")
 
-PATIENCE = 2.0  # seconds before a bar appears
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 OneBased = Annotated[bool, typer.Option("--one-based", help="The ids of features and labels in the text start at 1.")]
 To = Annotated[str, typer.Option("--to", help="xml, svmlight, npz, text, tsv or jsonl.")]
 Packing = Annotated[str, typer.Option("--packing", help="Pack the files: gz, xz or bz2.")]
@@ -44,13 +38,13 @@ def stats(
     """
     from holobind import data
 
-    with _progress() as progress:
-        dataset = data.load(path, one_based=one_based, progress=progress)
+    with progress() as tell:
+        dataset = data.load(path, one_based=one_based, progress=tell)
         found = data.statistics(dataset)
         if plot:
             data.plot(dataset, plot)
     if as_json:
-        _print_json({"dataset": found, "paper": data.paper_table(), "plot": str(plot) if plot else None})
+        print_json({"dataset": found, "paper": data.paper_table(), "plot": str(plot) if plot else None})
     else:
         _print_table(found, data.paper_table())
 
@@ -76,8 +70,8 @@ def convert(
     """
     from holobind import data
 
-    with _progress() as progress:
-        dataset = data.convert(source, target, to, packing=packing, one_based=one_based, progress=progress)
+    with progress() as tell:
+        dataset = data.convert(source, target, to, packing=packing, one_based=one_based, progress=tell)
     _report(dataset, target, as_json)
 
 
@@ -104,9 +98,9 @@ def make_python_calls(
 
     # `--packages torch scipy`: the option takes the first name, the others arrive as arguments.
     asked = [*(packages or ()), *(more or ())]
-    with _progress() as progress:
-        dataset = data.python_calls(asked or ["stdlib"], progress=progress)
-        progress(f"writing {out}", 0.0)
+    with progress() as tell:
+        dataset = data.python_calls(asked or ["stdlib"], progress=tell)
+        tell(f"writing {out}", 0.0)
         data.write(dataset, out, to, packing=packing)
     _report(dataset, out, as_json)
 
@@ -131,10 +125,10 @@ def make_synthetic(
     """
     from holobind import data
 
-    with _progress() as progress:
-        dataset = data.synthetic(name, scale=scale, seed=seed, progress=progress)
+    with progress() as tell:
+        dataset = data.synthetic(name, scale=scale, seed=seed, progress=tell)
         place = out or Path(dataset.name)
-        progress(f"writing {place}", 0.0)
+        tell(f"writing {place}", 0.0)
         data.write(dataset, place, to, packing=packing)
     _report(dataset, place, as_json)
 
@@ -161,43 +155,12 @@ def fetch(
     """
     from holobind import data
 
-    with _progress() as progress:
-        place = data.fetch(name, file, url=url, sha256=sha256, progress=progress)
+    with progress() as tell:
+        place = data.fetch(name, file, url=url, sha256=sha256, progress=tell)
     if as_json:
-        _print_json({"name": data.published(name).key, "path": str(place)})
+        print_json({"name": data.published(name).key, "path": str(place)})
     else:
         typer.echo(place)
-
-
-@contextmanager
-def _progress() -> "Iterator[Progress]":
-    """A bar on stderr that appears when the work takes longer than `PATIENCE`."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    bar = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
-    task = bar.add_task("working", total=None)
-
-    def progress(what: str, share: float) -> None:
-        bar.update(task, description=what, total=1.0 if share else None, completed=share)
-
-    timer = threading.Timer(PATIENCE, bar.start)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield progress
-    finally:
-        timer.cancel()
-        timer.join()
-        if bar.live.is_started:
-            bar.stop()
 
 
 def _report(dataset: "Dataset", place: Path, as_json: bool) -> None:
@@ -205,14 +168,10 @@ def _report(dataset: "Dataset", place: Path, as_json: bool) -> None:
 
     found = data.statistics(dataset)
     if as_json:
-        _print_json({"path": str(place), **found})
+        print_json({"path": str(place), **found})
     else:
         points = f"{found['train points']} + {found['test points']} points"
         typer.echo(f"{place}: {points}, {found['features']} features, {found['labels']} labels")
-
-
-def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value))
 
 
 def _print_table(found: dict[str, Any], paper: list[dict[str, Any]]) -> None:

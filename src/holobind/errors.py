@@ -35,3 +35,7 @@ class DataError(HolobindError, ValueError):
 
 class LabelError(DataError, IndexError):
     """A label outside the space of labels."""
+
+
+class Stopped(Exception):  # noqa: N818 - no error: somebody wanted it
+    """Training was told to stop (Ctrl-C, SIGTERM); where it was is in the checkpoint, if one was asked for."""

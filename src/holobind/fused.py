@@ -138,4 +138,5 @@ def _query_rows(
     return total / rows
 
 
-_query: Any = njit(fastmath=_REORDER, nogil=True, cache=True)(_query_rows)
+# A NaN among the inputs must come out as one, not as an exception of division.
+_query: Any = njit(fastmath=_REORDER, nogil=True, cache=True, error_model="numpy")(_query_rows)

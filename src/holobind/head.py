@@ -4,6 +4,7 @@
     head.loss(h, labels, offsets)   mean over rows; label sets are ragged, as in `torch.nn.EmbeddingBag`
     head.scores(h)                  (rows, in) -> (rows, L)
     head.top_k(h, k)                (rows, in) -> scores and labels, (rows, k) each, best first
+    head.share(rank, world)         a range of labels, for `top_k` of one of several scorers
     head.present(h, threshold)      (rows, in) -> ragged label sets
 
 `LinearHead` and `HolographicHead` differ in nothing else, so an experiment can swap one for the other.
@@ -22,7 +23,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, linear
 from holobind import algebra, losses
 from holobind.codebook import DenseCodebook, OrbitCodebook, RandomCodebook
 from holobind.errors import OptionError, ShapeError
-from holobind.labelspace import MEMORY, Codebook, first_largest
+from holobind.labelspace import MEMORY, Codebook, first_largest, share
 from holobind.ragged import checked_sets, lengths
 
 HolographicLoss = Literal["softmax", "query", "query-abs", "regression"]
@@ -134,10 +135,19 @@ class HolographicHead(nn.Module):
         book, v = self._question(h)
         return book.scores(v)
 
-    def top_k(self, h: Tensor, k: int, *, memory: int = MEMORY) -> tuple[Tensor, Tensor]:
-        """The k largest scores, exactly, and their labels.  Shapes: (rows, in) -> (rows, k), (rows, k)"""
+    def top_k(
+        self, h: Tensor, k: int, *, labels: tuple[int, int] | None = None, memory: int = MEMORY
+    ) -> tuple[Tensor, Tensor]:
+        """The k largest scores, exactly, and their labels; of a `share` of the labels, if one is given.
+
+        Shapes: (rows, in) -> (rows, k), (rows, k)
+        """
         book, v = self._question(h)
-        return book.top_k(v, k, memory=memory)
+        return book.top_k(v, k, labels=labels, memory=memory)
+
+    def share(self, rank: int, world: int) -> tuple[int, int]:
+        """The labels, first and last, that the `rank`-th of `world` scorers takes."""
+        return self.codebook.share(rank, world)
 
     def present(self, h: Tensor, threshold: float = 0.5) -> tuple[Tensor, Tensor]:
         """All labels with a score above the threshold: the paper's rule, for which a present label scores about 1.
@@ -234,12 +244,26 @@ class LinearHead(nn.Module):
         """The logits.  Shapes: (rows, in) -> (rows, L)"""
         return self(h)
 
-    def top_k(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """The k largest logits and their labels, among equals the lowest.  Shapes: (rows, in) -> 2 x (rows, k)"""
+    def top_k(self, h: Tensor, k: int, *, labels: tuple[int, int] | None = None) -> tuple[Tensor, Tensor]:
+        """The k largest logits and their labels, among equals the lowest; of a `share` of the labels, if one is given.
+
+        Shapes: (rows, in) -> (rows, k), (rows, k)
+        """
         if not 1 <= algebra._integer("top_k", "k", k) <= self.n_labels:
             raise OptionError(f"top_k: k must be from 1 to the number of labels, {self.n_labels}; got {k}")
+        first, last = labels or (0, self.n_labels)
+        some = slice(first, last)
         with torch.no_grad():
-            return first_largest(self(h).float(), k)
+            if self.weight is None:
+                x = h[:, some]
+            else:
+                x = linear(h, self.weight[some], None if self.bias is None else self.bias[some])
+            found, where = first_largest(x.float(), min(k, last - first))
+        return found, where + first
+
+    def share(self, rank: int, world: int) -> tuple[int, int]:
+        """The labels, first and last, that the `rank`-th of `world` scorers takes."""
+        return share(self.n_labels, 1, rank, world)
 
     def present(self, h: Tensor, threshold: float = 0.5) -> tuple[Tensor, Tensor]:
         """All labels with a probability above the threshold, as ragged sets.  Shapes: (rows, in) -> (total), (rows)"""

@@ -5,6 +5,7 @@
     mix(weights)              (*batch, L) -> (*batch, d)        sum_i weights[i] c_i over ALL labels
     scores(v)                 (*batch, d) -> (*batch, L)        <v, c_i> for all labels
     top_k(v, k)               (*batch, d) -> 2 x (*batch, k)    the k largest scores, exactly, and their labels
+    share(rank, world)                                          a range of labels, for `top_k` of one of several scorers
     above(v, threshold)       (rows, d) -> ragged sets          every label whose score passes
     log_sum_exp(v)            (*batch, d) -> (*batch)           log sum_i exp <v, c_i>, in bounded memory
     bound(p)                                                    the codebook of p (x) c_i
@@ -18,7 +19,7 @@ Ragged sets are `(labels, offsets)` as in `torch.nn.EmbeddingBag`: row r holds l
 the last row runs to the end, and offsets has one entry for each row (`indptr[:-1]` of a CSR matrix).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
 import torch
@@ -46,6 +47,7 @@ class Codebook(nn.Module):
     """
 
     unitary = True
+    grain = 1  # labels that are scored together, and so stay together in a share
 
     def __init__(self, n_labels: int, dim: int, seed: int | None) -> None:
         super().__init__()
@@ -72,8 +74,8 @@ class Codebook(nn.Module):
         """The weighted sum of those labels' vectors, as `_answer` takes it."""
         raise NotImplementedError
 
-    def _blocks(self, rows: int, memory: int) -> Iterator[tuple[slice, int, int]]:
-        """Tiles of (rows, first label, last label) that cover rows x L, in order of labels for each row."""
+    def _blocks(self, rows: int, memory: int, first: int, last: int) -> Iterator[tuple[slice, int, int]]:
+        """Tiles of (rows, first label, last label) that cover these labels, in order of labels for each row."""
         raise NotImplementedError
 
     def _encode(self, labels: Tensor, offsets: Tensor) -> Tensor:
@@ -147,19 +149,35 @@ class Codebook(nn.Module):
         return _LogSumExp.apply(flat, self, _tracked(flat)).reshape(shape)
 
     @torch.no_grad()
-    def top_k(self, v: Tensor, k: int, *, memory: int = MEMORY) -> tuple[Tensor, Tensor]:
+    def top_k(
+        self, v: Tensor, k: int, *, labels: tuple[int, int] | None = None, memory: int = MEMORY
+    ) -> tuple[Tensor, Tensor]:
         """The k largest scores of each row, largest first, and their labels; among equals the lowest label first.
 
-        Exact: every label is scored, though never more than `memory` bytes' worth at once.
+        Exact: every label is scored, though never more than `memory` bytes' worth at once. With `labels`, only those
+        from the first up to the last are (all of them, if they are fewer than k): a `share`, to be `merged`.
 
         Shapes: (*batch, d) -> (*batch, k), (*batch, k)
         """
         flat, shape = _rows("top_k", v, self.dim, "elements")
         if not 1 <= algebra._integer("top_k", "k", k) <= self.n_labels:
             raise OptionError(f"top_k: k must be from 1 to the number of labels, {self.n_labels}; got {k}")
+        first, last = (0, self.n_labels) if labels is None else labels
+        if not 0 <= first <= last <= self.n_labels or (first % self.grain and first < last):
+            raise OptionError(
+                f"top_k: labels must be a range within 0 to {self.n_labels} that starts at a multiple of "
+                f"{self.grain}, as `share` gives them; got {labels}"
+            )
+        k = min(k, last - first)
+        if not k:
+            return flat.new_empty(*shape, 0), torch.empty(*shape, 0, dtype=torch.long, device=flat.device)
         with full_precision(flat):
-            best, ids = self._top_k(flat, k, memory)
+            best, ids = self._top_k(flat, k, memory, first, last)
         return best.reshape(*shape, k), ids.reshape(*shape, k)
+
+    def share(self, rank: int, world: int) -> tuple[int, int]:
+        """The labels, first and last, that the `rank`-th of `world` scorers takes: all labels once, in order."""
+        return share(self.n_labels, self.grain, rank, world)
 
     @torch.no_grad()
     def above(self, v: Tensor, threshold: float, *, memory: int = MEMORY) -> tuple[Tensor, Tensor]:
@@ -171,7 +189,7 @@ class Codebook(nn.Module):
         rows, labels = ([v.new_empty(0, dtype=torch.long)] for _ in range(2))
         with full_precision(flat):
             asked = self._ask(flat)
-            for tile, first, last in self._blocks(len(flat), memory):
+            for tile, first, last in self._blocks(len(flat), memory, 0, self.n_labels):
                 row, label = (self._score(asked[tile], first, last) > threshold).nonzero().T
                 rows.append(row + tile.start)
                 labels.append(label + first)
@@ -179,16 +197,13 @@ class Codebook(nn.Module):
         counts = row.bincount(minlength=len(flat))
         return torch.cat(labels)[order], counts.cumsum(0) - counts
 
-    def _top_k(self, v: Tensor, k: int, memory: int) -> tuple[Tensor, Tensor]:
+    def _top_k(self, v: Tensor, k: int, memory: int, first: int, last: int) -> tuple[Tensor, Tensor]:
         asked = self._ask(v)
         kept: dict[int, tuple[Tensor, Tensor]] = {}
-        for tile, first, last in self._blocks(len(v), memory):
-            found, where = first_largest(self._score(asked[tile], first, last), min(k, last - first))
-            best, ids = kept.get(tile.start, (found[:, :0], where[:, :0]))
-            # The earlier labels stand first and both lists have equals in order of labels, so the merge has too.
-            found, order = torch.cat([best, found], 1).sort(dim=1, descending=True, stable=True)
-            where = torch.cat([ids, where + first], 1).gather(1, order)
-            kept[tile.start] = found[:, :k], where[:, :k]
+        for tile, start, end in self._blocks(len(v), memory, first, last):
+            found, where = first_largest(self._score(asked[tile], start, end), min(k, end - start))
+            before = [kept[tile.start]] if tile.start in kept else []
+            kept[tile.start] = merged([*before, (found, where + start)], k)
         return torch.cat([found for found, _ in kept.values()]), torch.cat([where for _, where in kept.values()])
 
     def _scores_now(self, v: Tensor) -> Tensor:
@@ -197,7 +212,7 @@ class Codebook(nn.Module):
             if self.learned:
                 return self._score(asked, 0, self.n_labels)
             found = v.new_empty(len(v), self.n_labels)
-            for tile, first, last in self._blocks(len(v), MEMORY):
+            for tile, first, last in self._blocks(len(v), MEMORY, 0, self.n_labels):
                 found[tile, first:last] = self._score(asked[tile], first, last)
             return found
 
@@ -206,7 +221,7 @@ class Codebook(nn.Module):
             if self.learned:
                 return self._answer(self._mix(weights, 0, self.n_labels))
             total = torch.zeros_like(self._ask(weights.new_zeros(len(weights), self.dim)))
-            for tile, first, last in self._blocks(len(weights), MEMORY):
+            for tile, first, last in self._blocks(len(weights), MEMORY, 0, self.n_labels):
                 total[tile] += self._mix(weights[tile, first:last], first, last)
             return self._answer(total)
 
@@ -237,6 +252,27 @@ def first_largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         some, at = scores[torn].sort(dim=1, descending=True, stable=True)
         found[torn], where[torn] = some[:, :k], at[:, :k]
     return found, where
+
+
+def merged(parts: Sequence[tuple[Tensor, Tensor]], k: int) -> tuple[Tensor, Tensor]:
+    """The k best of (scores, labels) found in ranges of labels, given in order of labels.
+
+    The lower labels stand first and every list has equals in order of labels, so a stable sort has, too.
+
+    Shapes: (rows, any) each -> (rows, k), (rows, k)
+    """
+    found, order = torch.cat([scores for scores, _ in parts], 1).sort(dim=1, descending=True, stable=True)
+    labels = torch.cat([labels for _, labels in parts], 1).gather(1, order)
+    return found[:, :k], labels[:, :k]
+
+
+def share(n_labels: int, grain: int, rank: int, world: int) -> tuple[int, int]:
+    """Cut labels into `world` ranges that start at multiples of `grain` and are as even as that allows."""
+    if not 0 <= rank < world:
+        raise OptionError(f"share: rank must be from 0 to below world; got {rank} and {world}")
+    grains = -(-n_labels // grain)
+    first, last = (min(n_labels, grains * r // world * grain) for r in (rank, rank + 1))
+    return first, last
 
 
 def full_precision(v: Tensor) -> torch.autocast:
@@ -284,7 +320,7 @@ class _LogSumExp(Function):
             total = torch.zeros_like(asked)  # sum_i exp(score_i - largest) c_i
             largest = v.new_full((len(v), 1), -torch.inf)
             mass = torch.zeros_like(largest)  # sum_i exp(score_i - largest)
-            for tile, first, last in book._blocks(len(v), MEMORY):
+            for tile, first, last in book._blocks(len(v), MEMORY, 0, book.n_labels):
                 scores = book._score(asked[tile], first, last)
                 now = torch.maximum(largest[tile], scores.amax(1, keepdim=True))
                 rescale = (largest[tile] - now).exp_()

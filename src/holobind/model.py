@@ -11,12 +11,18 @@ The file is a `container` of kind "model" and version 1. Its header:
     normalise  whether rows of features are scaled to length 1
     about      how it was trained: data, options, seconds, metrics; any JSON
 
-and its tensors: `network.*` and `head.*` (parameters), `label_counts` (L) and `points` (how often each label occurs in
-training, and in how many points), and where known `label_names`, `words` (UTF-8 lines, deflated) and `idf` (words).
+and its tensors:
+
+    network.*, head.*   the parameters, in any floating-point precision; what the seed draws again is not stored
+    label_counts        (L) int32, how often each label occurs in training
+    points              (1) int64, in how many points
+    label_names         where known: UTF-8 lines, deflated, as uint8
+    words, idf          of a model that reads texts: its words as lines, deflated, and (words) float32
+
+A file is refused unless every number in it is finite, every tensor has the shape that the rest of the file implies, and
+nothing is left over. Only lines unpack to more than the file has: to 1 kB a line on average and 64 kB, no more.
 """
 
-import math
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +37,7 @@ from holobind import container, metrics
 from holobind.data import Part, Tfidf
 from holobind.errors import DataError, FileError, HolobindError, OptionError
 from holobind.head import HolographicHead, LinearHead
+from holobind.labelspace import merged
 from holobind.networks import FC, Network, SparseExamples
 from holobind.networks.inputs import Examples
 
@@ -41,7 +48,9 @@ Progress = Callable[[str, float], None]
 VERSION = 1
 BATCH = 1024
 NETWORKS: dict[str, type[Network]] = {"fc": FC}
-WORDS = 1 << 30  # bytes of names that a file may unpack to
+LARGEST = float(np.finfo(np.float32).max)
+# What a header that makes no sense leads to while a model is built as it says.
+REFUSED = (HolobindError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError)
 
 
 class Model(nn.Module):
@@ -68,25 +77,35 @@ class Model(nn.Module):
     def n_labels(self) -> int:
         return self.head.n_labels
 
+    @property
+    def reads_texts(self) -> bool:
+        """Whether it was trained on texts, and not on features alone."""
+        return self.tfidf is not None
+
     def forward(self, inputs: Any, labels: Tensor, offsets: Tensor) -> Tensor:
         """The loss of a batch: what training calls, also from several processes."""
         return self.head.loss(self.network(inputs), labels, offsets)
 
     def examples(self, inputs: Inputs) -> Examples:
         """Inputs as the network takes them: features in rows, or texts if the model was trained on texts."""
-        if isinstance(inputs, str):
-            raise DataError(f"texts come in a list; got one text, {inputs[:40]!r}")
-        if isinstance(inputs, Sequence) and (not inputs or isinstance(inputs[0], str)):
-            if self.tfidf is None:
-                raise DataError("this model was trained on features and cannot read texts; give it rows of features")
-            return SparseExamples(self.tfidf.transform(inputs), self.normalise)
-        X: Any = inputs if sparse.issparse(inputs) else sparse.csr_array(np.atleast_2d(np.asarray(inputs, np.float32)))
+        texts = _texts(inputs)
+        if texts and self.tfidf is None:
+            raise DataError("this model was trained on features and cannot read texts; give it rows of features")
+        if texts is not None and self.tfidf is not None:
+            return SparseExamples(self.tfidf.transform(texts), self.normalise)
         if not isinstance(self.network, FC):
             raise DataError("this model reads texts; got features")
         wanted = self.network.n_features
+        X: Any = sparse.csr_array((0, wanted), dtype=np.float32) if texts is not None else _rows(inputs)
         if X.ndim != 2 or X.shape[1] != wanted:
             raise DataError(f"this model reads {wanted} features a row; got a matrix of shape {X.shape}")
-        return SparseExamples(X.tocsr(), self.normalise)
+        X = X.tocsr()
+        if not X.has_canonical_format:  # the length of a row counts a feature once
+            X = X.copy()
+            X.sum_duplicates()
+        if X.nnz and not (X.data.min() >= -LARGEST and X.data.max() <= LARGEST):  # false also for NaN
+            raise DataError("the features hold a NaN or a number too large for float32")
+        return SparseExamples(X, self.normalise)
 
     def outputs(self, inputs: Inputs, progress: Progress | None = None) -> Iterator[tuple[NDArray[np.intp], Tensor]]:
         """What the network gives for batches of rows, and which rows they are; every row once."""
@@ -109,18 +128,39 @@ class Model(nn.Module):
             self.train(was)
 
     def top_k(
-        self, inputs: Inputs, k: int = 5, *, progress: Progress | None = None
+        self, inputs: Inputs, k: int = 5, *, together: bool = False, progress: Progress | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """The k best labels of each row: their scores, best first, and their numbers.  Shapes: -> 2 x (rows, k)"""
+        """The k best labels of each row: their scores, best first, and their numbers.  Shapes: -> 2 x (rows, k)
+
+        together   all processes of torch.distributed call this with the same inputs; each scores its share of the
+                   labels, and all get the same result
+        """
         if not 1 <= k <= self.n_labels:
             raise OptionError(f"k must be from 1 to the number of labels, {self.n_labels}; got {k}")
         examples = self.examples(inputs)
         scores, ids = np.empty((len(examples), k), np.float32), np.empty((len(examples), k), np.int64)
         for index, h in self.outputs(examples, progress):
             with torch.inference_mode():
-                best, found = self.head.top_k(h, k)
+                best, found = self._shared_top_k(h, k) if together else self.head.top_k(h, k)
             scores[index], ids[index] = best.float().cpu().numpy(), found.cpu().numpy()
         return scores, ids
+
+    def _shared_top_k(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """The top k of all labels from those of each process's share; 12 k bytes a row come from every other one."""
+        if not torch.distributed.is_initialized():
+            return self.head.top_k(h, k)
+        rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        shares = [self.head.share(r, world) for r in range(world)]
+        mine = self.head.top_k(h, k, labels=shares[rank])
+        parts: list[list[Tensor]] = []
+        for found in mine:
+            room = found.new_zeros(len(h), k)  # a share may hold fewer than k
+            room[:, : found.shape[1]] = found
+            parts.append([torch.empty_like(room) for _ in range(world)])
+            torch.distributed.all_gather(parts[-1], room)
+        sizes = [min(k, last - first) for first, last in shares]
+        cut = [(scores[:, :n], ids[:, :n]) for scores, ids, n in zip(*parts, sizes, strict=True)]
+        return merged(cut, k)
 
     def scores(self, inputs: Inputs) -> NDArray[np.float32]:
         """The score of every label.  Shapes: -> (rows, L)"""
@@ -144,17 +184,48 @@ class Model(nn.Module):
         return sparse.csr_array((np.ones(len(at[0]), np.int32), at), shape=(len(examples), self.n_labels))
 
     def evaluate(
-        self, part: Part, k: int = 5, *, dataset: str = "", progress: Progress | None = None
+        self,
+        part: Part,
+        k: int = 5,
+        *,
+        label_names: Sequence[str] | None = None,
+        dataset: str = "",
+        together: bool = False,
+        progress: Progress | None = None,
     ) -> metrics.Evaluation:
-        """Every measure on a part; propensities are those of the training part that the model has seen."""
-        if part.Y.shape[1] != self.n_labels:
-            raise DataError(f"this model has {self.n_labels} labels; the data has {part.Y.shape[1]}")
-        top = self.top_k(self.inputs_of(part), min(k, self.n_labels), progress=progress)[1]
-        return metrics.evaluate(part.Y, top, self.seen if self.seen.points > 2 else None, k=k, dataset=dataset)
+        """Every measure on a part; propensities are those of the training part that the model has seen.
+
+        label_names   of the part. Where they are not the model's, labels are matched by name, and one that the model
+                      does not know is one that it never finds
+        together      as in `top_k`
+        """
+        Y, seen, inputs = part.Y, self.seen, self.inputs_of(part)
+        if label_names is not None and self.label_names is not None and list(label_names) != self.label_names:
+            Y, seen = self._renumbered(Y, label_names)
+        elif Y.shape[1] != self.n_labels:
+            raise DataError(f"this model has {self.n_labels} labels; the data has {Y.shape[1]}")
+        top = self.top_k(inputs, min(k, self.n_labels), together=together, progress=progress)[1]
+        return metrics.evaluate(Y, top, seen if seen.points > 2 else None, k=k, dataset=dataset)
+
+    def _renumbered(self, Y: Any, names: Sequence[str]) -> tuple[Any, metrics.Frequencies]:
+        """Labels by the model's numbers; those that it does not know follow after its own."""
+        number = {name: i for i, name in enumerate(self.label_names or ())}
+        occurring = np.unique(Y.indices)
+        to = np.zeros(Y.shape[1], np.int64)
+        for label in occurring.tolist():
+            to[label] = number.setdefault(names[label], len(number))
+        if len(occurring) and to[occurring].min() >= self.n_labels:
+            raise DataError(
+                f"this model knows none of the {len(occurring)} labels of the data; one is {names[occurring[0]][:40]!r}"
+            )
+        renumbered = sparse.csr_array((Y.data, to[Y.indices], Y.indptr), shape=(Y.shape[0], len(number)))
+        renumbered.sort_indices()
+        counts = np.pad(self.seen.counts, (0, len(number) - self.n_labels))
+        return renumbered, metrics.Frequencies(counts, self.seen.points)
 
     def inputs_of(self, part: Part) -> Inputs:
         """What of a part this model reads: its texts, if it was trained on texts, or its features."""
-        if self.tfidf is None:
+        if not self.reads_texts:
             return part.X
         if part.texts is None:
             raise DataError("this model was trained on texts; the data has only features")
@@ -179,17 +250,22 @@ class Model(nn.Module):
         }
 
     def save(self, path: str | Path, *, dtype: torch.dtype = torch.float32) -> None:
-        """Write the model to one file, whole or not at all; `dtype` is the precision of its weights."""
+        """Write the model to one file, whole or not at all; `dtype` is the precision of its matrices."""
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            raise OptionError(f"dtype must be torch.float32, float16 or bfloat16; got {dtype}")
         tensors: dict[str, Tensor] = {
             "label_counts": torch.from_numpy(self.seen.counts.astype(np.int32)),
             "points": torch.tensor([self.seen.points]),
         }
         for name, tensor in self.state_dict().items():
-            tensors[name] = tensor.cpu().to(dtype) if tensor.is_floating_point() and tensor.ndim > 1 else tensor.cpu()
+            tensors[name] = tensor.cpu().to(dtype) if tensor.ndim > 1 else tensor.cpu()
+            if not _finite(tensors[name]):
+                why = "they do not fit, take torch.float32" if _finite(tensor) else "training has failed"
+                raise DataError(f"{name} holds NaN or infinite numbers in {tensors[name].dtype}: {why}")
         if self.label_names is not None:
-            tensors["label_names"] = _packed(self.label_names)
+            tensors["label_names"] = container.packed(self.label_names)
         if self.tfidf is not None:
-            tensors |= {"words": _packed(self.tfidf.words), "idf": torch.from_numpy(self.tfidf.idf)}
+            tensors |= {"words": container.packed(self.tfidf.words), "idf": torch.from_numpy(self.tfidf.idf)}
         header = {
             "network": {"class": _name_of(self.network, NETWORKS), **self.network.config()},
             "head": _describe(self.head),
@@ -206,7 +282,7 @@ def load(path: str | Path) -> Model:
         return _assemble(header, tensors)
     except FileError as error:
         raise FileError(f"{path}: {error}") from error
-    except (HolobindError, KeyError, TypeError, ValueError, AttributeError, RuntimeError, zlib.error) as error:
+    except REFUSED as error:
         said = " ".join(str(error).split())[:200]
         raise FileError(f"{path} is not a model as holobind writes them ({type(error).__name__}: {said})") from error
 
@@ -216,21 +292,28 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor]) -> Model:
     kind = described.pop("class")
     if kind not in NETWORKS:
         raise FileError(f"it has a network {str(kind)[:40]!r}; this holobind knows {', '.join(NETWORKS)}")
-    counts = _tensor(tensors, "label_counts", torch.int32, 1)
-    points = int(_tensor(tensors, "points", torch.int64, 1)[0])
-    seen = metrics.Frequencies(counts.numpy().astype(np.int64), points)
-    names = _unpacked(tensors.pop("label_names")) if "label_names" in tensors else None
-    if names is not None and len(names) != len(counts):
-        raise FileError(f"it has {len(names)} names for {len(counts)} labels")
+    if any(isinstance(value, list) and len(value) > len(tensors) for value in described.values()):
+        raise FileError("its header has more layers than it has weights")
+    counts = _tensor(tensors, "label_counts", torch.int32)
+    points = _tensor(tensors, "points", torch.int64)
+    if len(points) != 1 or not 0 <= int(counts.min()) <= int(counts.max()) <= int(points[0]):
+        raise FileError("its label_counts and points cannot be those of any data")
+    seen = metrics.Frequencies(counts.numpy().astype(np.int64), int(points[0]))
+    names = _lines(tensors, "label_names", len(counts)) if "label_names" in tensors else None
     tfidf = None
     if "words" in tensors:
-        tfidf = Tfidf(_unpacked(tensors.pop("words")), _tensor(tensors, "idf", torch.float32, 1).numpy())
+        idf = _tensor(tensors, "idf", torch.float32)
+        tfidf = Tfidf(_lines(tensors, "words", len(idf)), idf.numpy())
+        if len(idf) != described.get("n_features"):
+            raise FileError(
+                f"it has {len(idf)} words for a network of {str(described.get('n_features'))[:20]} features"
+            )
     parts: dict[str, dict[str, Tensor]] = {"network": {}, "head": {}}
     for name, tensor in tensors.items():
         part, _, rest = name.partition(".")
         if part not in parts:
             raise FileError(f"it holds {name[:60]!r}, which no model has")
-        parts[part][rest] = tensor.float() if tensor.is_floating_point() else tensor
+        parts[part][rest] = _number(name, tensor).float()
     with torch.device("meta"):  # shapes first: sizes that only the header claims must not take memory
         network = NETWORKS[kind](**described)
     _check_shapes("network", dict(network.state_dict()), parts["network"])
@@ -257,6 +340,11 @@ def _head(said: dict[str, Any], inside: int, n_labels: int, tensors: dict[str, T
     width = said.get("dim") if kind == "holographic" else n_labels
     if not isinstance(width, int) or (tuple(tensors["weight"].shape) != (width, inside) if layer else width != inside):
         raise FileError(f"its head is of size {str(width)[:20]}, which does not fit its weights")
+    if kind == "holographic" and ("labels" in said["learn"] or said["codebook"] == "naive"):
+        # These vectors are stored, and would be drawn before they are compared: first see that the file has them.
+        rows = -(-n_labels // width) if said["codebook"] == "orbit" else n_labels
+        if not any(tuple(t.shape) == (rows, width) for name, t in tensors.items() if name.startswith("codebook.")):
+            raise FileError(f"its head lacks its label vectors, {rows} of {width} numbers")
     bias = layer is None or "bias" in tensors
     if kind == "linear":
         head: Head = LinearHead(layer, n_labels, said["loss"], bias=bias)
@@ -305,22 +393,52 @@ def _check_shapes(what: str, wanted: dict[str, Tensor], found: dict[str, Tensor]
             )
 
 
-def _tensor(tensors: dict[str, Tensor], name: str, dtype: torch.dtype, ndim: int) -> Tensor:
+def _tensor(tensors: dict[str, Tensor], name: str, dtype: torch.dtype) -> Tensor:
     tensor = tensors.pop(name)
-    if tensor.dtype != dtype or tensor.ndim != ndim or not len(tensor):
+    if tensor.dtype != dtype or tensor.ndim != 1 or not len(tensor):
         raise FileError(f"its {name} has {tensor.dtype} of shape {tuple(tensor.shape)}")
+    return _number(name, tensor) if dtype.is_floating_point else tensor
+
+
+def _lines(tensors: dict[str, Tensor], name: str, wanted: int) -> list[str]:
+    found = container.unpacked(_tensor(tensors, name, torch.uint8), wanted)
+    if found is None:
+        raise FileError(f"its {name} are damaged, or not {wanted}, or too long")
+    return found
+
+
+def _number(name: str, tensor: Tensor) -> Tensor:
+    if not tensor.is_floating_point() or not _finite(tensor):
+        raise FileError(f"its {name[:60]} holds something else than finite numbers")
     return tensor
 
 
-def _packed(names: Sequence[str]) -> Tensor:
-    if any("\n" in name for name in names):
-        raise DataError("a name with a line break in it cannot be stored; rename it")
-    return torch.frombuffer(bytearray(zlib.compress("\n".join(names).encode(), 6)), dtype=torch.uint8)
+def _finite(tensor: Tensor) -> bool:
+    """By its extremes, which a NaN takes over: a test of every element would need room for its answers."""
+    return not tensor.numel() or all(bool(bound.isfinite()) for bound in tensor.float().aminmax())
 
 
-def _unpacked(packed: Tensor) -> list[str]:
-    unpacking = zlib.decompressobj()
-    text = unpacking.decompress(packed.numpy().tobytes(), WORDS)
-    if not unpacking.eof:
-        raise FileError(f"its names are damaged, or longer than {math.ceil(WORDS / 2**20)} MB")
-    return text.decode().split("\n")
+def _texts(inputs: Inputs) -> list[str] | None:
+    """The inputs as a list, if they are texts or nothing at all."""
+    if isinstance(inputs, str):
+        raise DataError(f"texts come in a list; got one text, {inputs[:40]!r}")
+    if getattr(inputs, "ndim", None) == 1 and hasattr(inputs, "tolist"):  # an array or a column of a table
+        inputs = inputs.tolist()
+    if not isinstance(inputs, Sequence) or (inputs and not isinstance(inputs[0], str)):
+        return None
+    for i, text in enumerate(inputs):
+        if not isinstance(text, str):
+            raise DataError(f"the first input is a text, but number {i + 1} is {type(text).__name__}")
+    return list(inputs)
+
+
+def _rows(inputs: Inputs) -> Any:
+    if sparse.issparse(inputs):
+        return inputs
+    try:
+        dense = np.atleast_2d(np.asarray(inputs, np.float32))
+    except (TypeError, ValueError) as error:
+        raise DataError(f"inputs must be rows of features, sparse or dense, or texts; {error}") from error
+    if dense.ndim != 2:
+        raise DataError(f"inputs must be rows of features; got an array of shape {dense.shape}")
+    return sparse.csr_array(dense)

@@ -1,15 +1,24 @@
 """Adam for layers of which a batch touches only a few rows."""
 
+import os
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import torch
+from numba import njit
 from torch import Tensor, nn
 from torch.optim import Optimizer
+
+SMALL = 1 << 16  # numbers below which a second thread takes longer to wake than it saves
 
 
 class RowAdam(Optimizer):
     """Adam on the rows of matrices that a batch has touched; the others stay as they are.
+
+    State of a parameter (n, d): `mean` (n, d), `square` (n), `steps` (n).
 
     For the gradient g of a row, at that row's t-th step:
 
@@ -17,7 +26,9 @@ class RowAdam(Optimizer):
         row <- row - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
 
     A dense update of features x hidden weights at every step costs more than the rest of the step together, and gives
-    rare features steps in which they did not occur. Gradients must be sparse (`SparseLinear`, `nn.Embedding`).
+    rare features steps in which they did not occur. One v for a row halves what has to be read and kept beside the
+    weights. Gradients must be sparse (`SparseLinear`, `nn.Embedding`). On the CPU a row is updated in one compiled
+    pass while it is in the cache (benchmarks/bench_optimiser.py); elsewhere, by torch's operations.
     """
 
     def __init__(
@@ -34,22 +45,91 @@ class RowAdam(Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._update(parameter, parameter.grad.coalesce(), group)
+                    self._update(parameter, *_by_row(parameter.grad), group)
 
-    def _update(self, parameter: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+    def _update(self, parameter: Tensor, rows: Tensor, g: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]
         if not state:
             state["mean"] = torch.zeros_like(parameter)
             state["square"] = parameter.new_zeros(len(parameter))
             state["steps"] = parameter.new_zeros(len(parameter))
-        rows, g = grad.indices()[0], grad.values()
-        b1, b2 = group["betas"]
-        mean, square, steps = (state[name].index_select(0, rows) for name in ("mean", "square", "steps"))
-        steps += 1
-        mean.lerp_(g, 1 - b1)
-        square.lerp_(g.square().mean(1), 1 - b2)
-        for name, now in (("mean", mean), ("square", square), ("steps", steps)):
-            state[name].index_copy_(0, rows, now)
-        root = (square / (1 - b2**steps)).sqrt_().add_(group["eps"])
-        scale = -group["lr"] / ((1 - b1**steps) * root)
-        parameter.index_add_(0, rows, mean.mul_(scale[:, None]))
+        numbers = (group["lr"], *group["betas"], group["eps"])
+        whole = (parameter, state["mean"], state["square"], state["steps"])
+        tensors = (*whole, g)
+        if all(t.device.type == "cpu" and t.dtype == torch.float32 and t.is_contiguous() for t in tensors):
+            compiled(rows, g, *whole, *numbers)
+        else:
+            by_operations(rows, g, *whole, *numbers)
+
+
+def _by_row(grad: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows of a sparse gradient, each once, and their values.
+
+    Autograd forgets that a gradient is coalesced, and doing it again would sort and copy what `SparseLinear` has in
+    order already.
+    """
+    rows = grad._indices()[0]
+    if bool((rows[1:] > rows[:-1]).all()):
+        return rows, grad._values()
+    grad = grad.coalesce()
+    return grad.indices()[0], grad.values()
+
+
+def by_operations(
+    rows: Tensor,
+    g: Tensor,
+    weight: Tensor,
+    mean: Tensor,
+    square: Tensor,
+    steps: Tensor,
+    lr: float,
+    b1: float,
+    b2: float,
+    eps: float,
+) -> None:
+    """The update by torch's operations: nine passes over the rows, on any device."""
+    m, v, t = (whole.index_select(0, rows) for whole in (mean, square, steps))
+    t += 1
+    m.lerp_(g, 1 - b1)
+    v.lerp_(g.square().mean(1), 1 - b2)
+    for whole, now in ((mean, m), (square, v), (steps, t)):
+        whole.index_copy_(0, rows, now)
+    root = (v / (1 - b2**t)).sqrt_().add_(eps)
+    weight.index_add_(0, rows, m.mul_((-lr / ((1 - b1**t) * root))[:, None]))
+
+
+def compiled(rows: Tensor, g: Tensor, *whole: Tensor | float) -> None:
+    """The same update, each row in one pass, on torch's number of threads; the result does not depend on it."""
+    arrays = [part.detach().numpy() if isinstance(part, Tensor) else part for part in whole]
+    threads = torch.get_num_threads() if g.numel() > SMALL else 1
+    index, grad = rows.numpy(), g.numpy()
+    cut = [len(index) * i // threads for i in range(threads + 1)]
+    jobs = [(index[a:b], grad[a:b], *arrays) for a, b in pairwise(cut)]
+    if threads == 1:
+        _rows(*jobs[0])
+    else:
+        list(_pool(threads, os.getpid()).map(lambda job: _rows(*job), jobs))
+
+
+@cache
+def _pool(threads: int, process: int) -> ThreadPoolExecutor:  # threads do not live on in a forked process
+    return ThreadPoolExecutor(threads, thread_name_prefix="rows")
+
+
+@njit(fastmath={"reassoc", "contract", "nsz"}, nogil=True, cache=True)
+def _rows(rows, grad, weight, mean, square, steps, lr, b1, b2, eps):  # type: ignore[no-untyped-def]
+    d = grad.shape[1]
+    keep, add = steps.dtype.type(b1), steps.dtype.type(1 - b1)
+    for i in range(len(rows)):
+        r = rows[i]
+        g, m, w = grad[i], mean[r], weight[r]
+        total = add - add
+        for j in range(d):
+            total += g[j] * g[j]
+        steps[r] += 1
+        square[r] += (total / d - square[r]) * (1 - b2)
+        root = (square[r] / (1 - b2 ** steps[r])) ** 0.5 + eps
+        scale = steps.dtype.type(lr / ((1 - b1 ** steps[r]) * root))
+        for j in range(d):
+            m[j] = keep * m[j] + add * g[j]
+            w[j] -= scale * m[j]

@@ -4,23 +4,27 @@ model = learn(part, Recipe())                              the closed form: seco
 model = learn(part, Recipe(network="fc", loss="query"))    the paper's
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from sklearn.preprocessing import normalize
+from scipy import sparse
+from torch import Tensor
 
-from holobind import metrics, solve, train
+from holobind import algebra, metrics, solve
 from holobind.codebook import OrbitCodebook
 from holobind.data import Part, Tfidf
 from holobind.errors import DataError, OptionError
 from holobind.head import HolographicHead, LinearHead
 from holobind.model import Head, Model
 from holobind.networks import FC, Network
+from holobind.networks.inputs import Examples, Index, SparseExamples, label_sets
+from holobind.plan import Plan, Progress
 
 NetworkName = Literal["linear", "fc"]
 HeadName = Literal["holographic", "linear"]
@@ -45,7 +49,7 @@ class Recipe:
     lam        the penalty of the closed form; None: chosen on held-out rows
     normalise  scale rows of features to length 1
     text       make features of the texts, even if the data brings some
-    epochs, batch_size, learning_rate, ...   as in `train.Plan`
+    epochs, batch_size, learning_rate, ...   as in `plan.Plan`
     """
 
     network: NetworkName = "linear"
@@ -81,8 +85,14 @@ class Recipe:
             if getattr(self, name) not in allowed:
                 said = ", ".join(str(value) for value in allowed if value is not None)
                 raise OptionError(f"{name} must be one of {said}; got {getattr(self, name)!r}")
-        if self.dim is not None and self.dim < 1:
-            raise OptionError(f"dim must be 1 or more; got {self.dim}")
+        for name in ("dim", "epochs", "batch_size"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int) and value >= 1):
+                raise OptionError(f"{name} must be a whole number from 1, or None to have it chosen; got {value!r}")
+        for name in ("lam", "learning_rate", "time_limit"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):
+                raise OptionError(f"{name} must be a positive number, or None; got {value!r}")
         fits = (
             ("ridge", "bce", "softmax")
             if self.head == "linear"
@@ -104,7 +114,7 @@ class Watch:
     """Where a run reports to, and where it can be continued from; see `train.fit`."""
 
     solving: Callable[[str, float], None] | None = None
-    training: Callable[[train.Progress, train.Plan], None] | None = None
+    training: Callable[[Progress, Plan], None] | None = None
     checkpoint: Path | None = None
     resume: bool = False
     log: Path | None = None
@@ -130,19 +140,27 @@ def learn(
         if part.texts is None:
             raise DataError("the data has no texts to make features of; leave out --text")
         tfidf, X = Tfidf.fit(part.texts)
+    plan = None if recipe.solved else _plan(recipe, Y.shape[0])
     if 0 in (*X.shape, Y.shape[1]):
         raise DataError(
             f"there is nothing to learn from {X.shape[0]} points, {X.shape[1]} features, {Y.shape[1]} labels"
         )
     model = _model(recipe, X.shape[1], Y, label_names, tfidf)
     told: dict[str, Any] = {}
-    if recipe.solved or recipe.wide or recipe.network == "linear":
+    warm = recipe.wide or recipe.network == "linear"
+    if plan is None:
         told["ridge"] = _solve(model, X, Y, recipe, watch)
-    if not recipe.solved:
-        plan = _plan(recipe, Y.shape[0])
+    else:
+        from holobind import train  # Fabric takes longer to import than a small closed form to solve
+
+        examples = model.examples(X)
+        if warm:  # a start that knows the rows held out would make every later epoch look worse
+            kept, held = train.split(Y.shape[0], plan.validation, plan.seed)
+            told["ridge"] = _solve(model, X[kept], Y[kept], recipe, watch)
+            _temper(model, examples, Y, held if len(held) else kept)
         at = train.fit(
             model,
-            model.examples(X),
+            examples,
             Y,
             plan,
             checkpoint=watch.checkpoint,
@@ -161,6 +179,43 @@ def learn(
         **told,
     }
     return model.eval()
+
+
+def more(model: Model, part: Part, recipe: Recipe, turn: int = 1) -> None:
+    """Teach a model more data, in place: a closed form by another, anything else by one pass at a steady rate.
+
+    The closed form of a portion, with the lam of the first, is averaged with what there is, by numbers of points: then
+    the order of portions does not matter. (Gradients of the softmax made solved models worse: experiments/LOG.md.)
+    turn   the how-manieth time this is: another order of rows in a pass
+    """
+    if part.Y.shape[1] != model.n_labels:
+        raise DataError(f"this model has {model.n_labels} labels; the data has {part.Y.shape[1]}")
+    if not len(part):
+        return
+    examples = model.examples(model.inputs_of(part))
+    now = metrics.frequencies(part.Y)
+    after = metrics.Frequencies(model.seen.counts + now.counts, model.seen.points + now.points)
+    if recipe.solved and "training" not in model.about and isinstance(examples, SparseExamples):
+        before = [parameter.detach().clone() for parameter in _linear_path(model)]
+        ridge = model.about.get("ridge")
+        lam = ridge.get("lam") if isinstance(ridge, dict) else None
+        _solve(model, examples.X, part.Y, replace(recipe, lam=recipe.lam or lam), Watch())
+        with torch.no_grad():
+            for parameter, old in zip(_linear_path(model), before, strict=True):
+                parameter.lerp_(old, model.seen.points / after.points)
+    else:
+        from holobind import train
+
+        once = replace(recipe, epochs=1, validation=0.0, patience=0, seed=recipe.seed + turn)
+        train.fit(model, examples, part.Y, _Steady(**asdict(_plan(once, len(part)))))
+    model.seen = after
+
+
+class _Steady(Plan):
+    """A pass over one of many portions has no end for the rate to fall towards."""
+
+    def rate(self, done: float) -> float:
+        return self.learning_rate
 
 
 def _model(recipe: Recipe, n_features: int, Y: Any, label_names: Sequence[str] | None, tfidf: Tfidf | None) -> Model:
@@ -196,23 +251,24 @@ def _model(recipe: Recipe, n_features: int, Y: Any, label_names: Sequence[str] |
 
 def _solve(model: Model, X: Any, Y: Any, recipe: Recipe, watch: Watch) -> dict[str, Any]:
     """Set the linear path of a model to the closed form, and tell how that went."""
-    rows = normalize(X) if recipe.normalise else X
+    rows = _unit(X) if recipe.normalise else X
     head = model.head
     # A linear head's scores are the output itself: an orthonormal codebook of L numbers, and its scores at the end.
     book = OrbitCodebook(head.n_labels, head.n_labels) if isinstance(head, LinearHead) else head.codebook
-    if isinstance(head, HolographicHead) and head._asked is not None:
-        book = head._asked  # the query loss reads labels bound with p
     found = solve.ridge(rows, Y, book, recipe.lam, seed=recipe.seed, on_progress=watch.solving)
     W, bias = found.weights, found.bias
+    if isinstance(head, HolographicHead) and head.kind != "softmax":  # these heads unbind p before they read
+        with torch.no_grad():
+            p = head._keys()[0]
+            W, bias = algebra.bind(W, p), algebra.bind(bias, p)
     if isinstance(head, LinearHead):
         W, bias = book.scores(W), book.scores(bias)
-    network = model.network
-    assert isinstance(network, FC)
-    path = network.wide or network.first
-    offset = network.layers[-1].bias if network.wide else network.offset
+        if head.kind == "bce":  # logits: sigmoid(4 y - 2) is near y around 1/2, where it decides
+            W, bias = 4 * W, 4 * bias - 2
+    path, offset = _linear_path(model)
     with torch.no_grad():
-        path.weight.copy_(W)
-        offset.copy_(bias)  # type: ignore[operator]
+        path.copy_(W)
+        offset.copy_(bias)
     return {
         "lam": found.lam,
         "system": found.system,
@@ -224,11 +280,48 @@ def _solve(model: Model, X: Any, Y: Any, recipe: Recipe, watch: Watch) -> dict[s
     }
 
 
-def _plan(recipe: Recipe, points: int) -> train.Plan:
+def _linear_path(model: Model) -> tuple[Tensor, Tensor]:
+    """The matrix and the offset that make x W + b of a linear network, or of the path beside a deep one."""
+    network = model.network
+    assert isinstance(network, FC)
+    if network.wide is None:
+        return network.first.weight, network.offset
+    return network.wide.weight, network.layers[-1].bias  # type: ignore[return-value]
+
+
+def _temper(model: Model, examples: Examples, Y: Any, rows: Index) -> None:
+    """Make the softmax over a solved model's scores as sharp as fits rows that it has not seen best.
+
+    Scores of the closed form run from 0 to 1, give or take: over thousands of labels their softmax is all but flat, and
+    training would blow up the weights first and forget what was solved.
+    """
+    head = model.head
+    if head.kind != "softmax":
+        return
+    rows = rows[: int(np.clip(2**23 // model.n_labels, 16, 500))]
+    with torch.no_grad():
+        h = model.network(examples.batch(rows))
+        labels, offsets = label_sets(Y, rows)
+        sharpest = min(np.exp(np.linspace(0, 6, 25)), key=lambda t: float(head.loss(t * h, labels, offsets)))
+        if isinstance(head, HolographicHead) and head.log_temperature is not None:
+            head.log_temperature.fill_(math.log(sharpest))
+            return
+        for parameter in _linear_path(model):
+            parameter.mul_(sharpest)
+
+
+def _unit(X: Any) -> Any:
+    """Rows of length 1, but for those of length 0."""
+    lengths = np.sqrt(np.asarray(X.multiply(X).sum(1), np.float64)).ravel()
+    return sparse.csr_array(sparse.diags_array(1 / np.where(lengths > 0, lengths, 1)) @ X, dtype=np.float32)
+
+
+def _plan(recipe: Recipe, points: int) -> Plan:
     """Few points want many epochs and small batches."""
-    batch = recipe.batch_size or int(np.clip(2 ** round(np.log2(max(points, 1) / 60)), 32, 512))
+    points = max(points, 1)
+    batch = recipe.batch_size or int(np.clip(2 ** round(np.log2(points / 60)), 32, 512))
     epochs = recipe.epochs or int(np.clip(300_000 // points, 5, 30))
-    return train.Plan(
+    return Plan(
         epochs=epochs,
         batch_size=batch,
         learning_rate=recipe.learning_rate or 3e-3,

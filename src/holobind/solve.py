@@ -31,7 +31,7 @@ from holobind.sparse import WIDTH, Floats, Sparse, conjugate_gradients, gram, pr
 Progress = Callable[[str, float], None]
 
 MEMORY = 1 << 30
-DIRECT = 5000  # rows of the largest system that is factored; 4201: 0.3 s, and 0.6 s more for its inverse (2 cores)
+DIRECT = 2500  # rows of the largest system that is factored; beyond, conjugate gradients are faster (bench_solve)
 STEP = 10**0.5  # between two lams of the search
 HELD, FARTHEST = 2000, 6  # rows to validate on; steps the search may take from where it starts
 

@@ -1,14 +1,21 @@
 """The cache is used when it is right, and only then."""
 
+import io
+import mmap
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from twins import identical
 
-from holobind.data import cache, sparse_text
+from holobind.data import cache, load, sparse_text
+from holobind.errors import OptionError
+from holobind.networks.inputs import SparseExamples, label_rows, label_sets
 
 
 @pytest.fixture
@@ -83,6 +90,125 @@ def test_a_cut_or_foreign_cache_is_rebuilt(source, parses, content):
     sparse_text.read(source)
     sparse_text.read(source)
     assert len(parses) == 2
+
+
+def mapped(matrix):
+    """Whether the entries of a matrix lie in a file."""
+    return all(isinstance(base_of(array), mmap.mmap) for array in (matrix.indices, matrix.indptr))
+
+
+def base_of(array):
+    while isinstance(array, np.ndarray):
+        array = array.base
+    return array
+
+
+def test_a_mapped_cache_stays_in_its_file_and_is_the_same(source, parses):
+    right, _ = sparse_text.read(source, cache=False)
+    for _ in range(2):  # parsed into the cache, then found there
+        part, declared = sparse_text.read(source, memory_map=True)
+        assert mapped(part.X) and mapped(part.Y) and isinstance(base_of(part.X.data), mmap.mmap) and declared
+        assert identical(part.X, right.X) and identical(part.Y, right.Y)
+        assert not part.X.data.flags.writeable and part.Y.data.strides == (0,)  # its ones take no memory
+        assert part.Y[[1, 0]].sum() == right.Y.sum() and (part.Y.T @ part.X != right.Y.T @ right.X).nnz == 0
+    assert len(parses) == 2
+
+
+def test_rows_of_mapped_matrices_are_cut_out_alike(source):
+    right, part = sparse_text.read(source, cache=False)[0], sparse_text.read(source, memory_map=True)[0]
+    index = np.array([1, 0, 1])
+    for a, b in zip(SparseExamples(part.X).batch(index), SparseExamples(right.X).batch(index), strict=True):
+        assert torch.equal(a, b)
+    for a, b in zip(label_sets(part.Y, index), label_sets(right.Y, index), strict=True):
+        assert torch.equal(a, b)
+    assert identical(label_rows(part.Y, index), right.Y[index])
+
+
+def test_every_damaged_byte_of_a_mapped_cache_is_noticed(source, parses):
+    right, _ = sparse_text.read(source, memory_map=True)
+    at = cache.location(source, one_based=False)
+    stored = at.read_bytes()
+    for place in range(0, len(stored), 3):
+        damaged = bytearray(stored)
+        damaged[place] ^= 1 << (place % 8)
+        at.unlink()  # what is mapped is not to be changed
+        at.write_bytes(damaged)
+        part, _ = sparse_text.read(source, memory_map=True)
+        assert identical(part.X, right.X) and identical(part.Y, right.Y)
+    assert len(parses) == 1 + len(range(0, len(stored), 3))
+
+
+@given(st.integers(0, 40_000), st.integers(0, 2**32 - 1))
+def test_a_checksum_in_portions_is_that_of_the_whole(size, seed):
+    data = np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cache, "PORTION", 8 * cache.WIDTH * 2)
+        assert cache._checksum_of_file(io.BytesIO(data.tobytes()), size) == cache._checksum(data)
+
+
+def test_a_text_is_parsed_into_files_as_into_memory(source, tmp_path):
+    generator = np.random.default_rng(0)
+    lines = (
+        f"{','.join(map(str, generator.integers(0, 50, 3)))} {generator.integers(0, 99)}:0.5 {100 + i % 7}:{i}"
+        for i in range(60_000)  # more than one block
+    )
+    source.write_text("\n".join(lines) + "\n")
+    right, part = sparse_text.read(source, cache=False)[0], sparse_text.read(source, memory_map=True)[0]
+    assert identical(part.X, right.X) and identical(part.Y, right.Y) and mapped(part.X)
+
+
+def test_a_mapped_part_without_entries_or_without_a_cache(source, monkeypatch, tmp_path):
+    source.write_bytes(b"2 5 4\n \n \n")
+    assert sparse_text.read(source, memory_map=True)[0].X.shape == (2, 5)
+    with pytest.raises(OptionError, match="memory_map maps the cache's files; it cannot be without cache"):
+        load(source, cache=False, memory_map=True)
+    assert load(source, memory_map=True).train.Y.shape == (2, 4)
+
+
+LIMITED = """
+import resource, sys
+import numpy as np
+import holobind as hb
+from holobind.data import cache, load, sparse_text
+from holobind.errors import OptionError
+from holobind.networks.inputs import SparseExamples, label_rows, label_sets
+import holobind.recipe
+
+source, points, each = sys.argv[1], int(sys.argv[2]), 64
+def used():
+    return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmData"))
+recipe = hb.Recipe(network="fc", hidden=(4,), dim=8, epochs=1, batch_size=2048, patience=0)
+hb.learn(hb.data.synthetic("bibtex", scale=0.1).train, recipe)  # everything that is loaded once
+size = points * each * 8
+resource.setrlimit(resource.RLIMIT_DATA, (used() + size // 2,) * 2)
+try:
+    np.ones(size // 8)
+    raise SystemExit("there is no limit")
+except MemoryError:
+    pass
+part = hb.data.load(source, memory_map=True).train
+assert part.X.nnz == points * each
+made = hb.learn(part, recipe)
+assert made.evaluate(hb.data.Part(part.X[:100], part.Y[:100])).points == 100
+"""
+
+
+def test_an_epoch_over_a_mapped_file_fits_into_less_memory_than_the_file(source):
+    """51 MB of entries, and a limit of 26 MB on what the process may add to its data: 512 bytes a point are mapped."""
+    points, each = 100_000, 64
+    arrays = {
+        "values": np.ones(points * each, np.float32),
+        "ids": np.tile(np.arange(each, dtype=np.int32) * 3, points),
+        "id_ends": np.arange(points + 1, dtype=np.int32) * each,
+        "labels": (np.arange(points, dtype=np.int32) * 7) % 100,
+        "label_ends": np.arange(points + 1, dtype=np.int32),
+    }
+    facts = {"shape": [points, 200, 100], "declared": True}
+    cache.write(cache.location(source, one_based=False), cache.fingerprint(source), facts, arrays)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", LIMITED, str(source), str(points)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
 
 
 @given(st.integers(1, 40_000), st.integers(0, 2**32 - 1))

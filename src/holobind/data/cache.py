@@ -3,7 +3,9 @@
     magic, 16 bytes | digest, 32 | length of the JSON, 8 | JSON | arrays, one after the other
 
 The JSON says for which source (path, size, mtime, hash of sampled blocks) and names the arrays with type and length.
-The digest is over the JSON and the checksums of the arrays. Anything unexpected means that there is no cache.
+The digest is over the JSON and the checksums of the arrays. Anything unexpected means that there is no cache. Arrays
+can be mapped instead of read: the digest is then checked in one pass over the file that keeps a 512th of it in memory,
+and what changes in the file after that is not noticed.
 """
 
 import contextlib
@@ -22,6 +24,7 @@ MAGIC = b"holobind cache 1"
 SAMPLE = 1 << 16
 SAMPLES = 16
 WIDTH = 512
+PORTION = 8 * WIDTH << 10  # bytes of a file that is only looked at
 KINDS = {"<i4", "<i8", "<f4"}
 Arrays = dict[str, NDArray[Any]]
 
@@ -58,8 +61,8 @@ def location(source: Path, **options: Any) -> Path:
     return directory() / "parsed" / f"{source.name}-{hashlib.blake2b(key.encode(), digest_size=8).hexdigest()}.cache"
 
 
-def read(at: Path, key: dict[str, Any]) -> tuple[dict[str, Any], Arrays] | None:
-    """The facts and arrays stored at `at` if they are for `key` and undamaged."""
+def read(at: Path, key: dict[str, Any], *, mapped: bool = False) -> tuple[dict[str, Any], Arrays] | None:
+    """The facts and arrays stored at `at` if they are for `key` and undamaged; `mapped` arrays stay in the file."""
     try:
         with at.open("rb", buffering=0) as file:
             magic, digest, length = file.read(16), file.read(32), int.from_bytes(file.read(8), "little")
@@ -72,17 +75,29 @@ def read(at: Path, key: dict[str, Any]) -> tuple[dict[str, Any], Arrays] | None:
             expected = 56 + length + sum(np.dtype(kind).itemsize * n for _, kind, n in about["arrays"])
             if about["key"] != key or os.fstat(file.fileno()).st_size != expected:
                 return None
-            arrays = {}
+            arrays: Arrays = {}
+            total = hashlib.blake2b(text, digest_size=32)
             for name, kind, n in about["arrays"]:
-                arrays[name] = np.empty(n, kind)
-                view = arrays[name].view(np.uint8).data
-                while view.nbytes:
-                    if not (got := file.readinto(view)):
-                        return None
-                    view = view[got:]
-        return (about["facts"], arrays) if digest == _digest(text, arrays) else None
-    except (OSError, ValueError, KeyError, TypeError, MemoryError):
+                if mapped and n:  # nothing cannot be mapped
+                    start, size = file.tell(), n * np.dtype(kind).itemsize
+                    total.update(_checksum_of_file(file, size))
+                    arrays[name] = np.memmap(file, kind, "r", start, (n,))
+                    file.seek(start + size)
+                else:
+                    arrays[name] = np.empty(n, kind)
+                    _fill(file, arrays[name].view(np.uint8))
+                    total.update(_checksum(arrays[name].view(np.uint8)))
+        return (about["facts"], arrays) if digest == total.digest() else None
+    except (OSError, EOFError, ValueError, KeyError, TypeError, MemoryError):
         return None
+
+
+def _fill(file: Any, room: NDArray[np.uint8]) -> None:
+    view = room.data
+    while view.nbytes:
+        if not (got := file.readinto(view)):
+            raise EOFError
+        view = view[got:]
 
 
 def write(at: Path, key: dict[str, Any], facts: dict[str, Any], arrays: Arrays) -> None:
@@ -129,3 +144,19 @@ def _checksum(data: NDArray[np.uint8]) -> bytes:
     whole = len(data) // (8 * WIDTH) * (8 * WIDTH)
     table = data[:whole].view(np.uint64).reshape(-1, WIDTH)
     return table.sum(0).tobytes() + table.sum(1).tobytes() + data[whole:].tobytes()
+
+
+def _checksum_of_file(file: Any, size: int) -> bytes:
+    """`_checksum` of the next `size` bytes, read in portions that are not kept."""
+    columns, rows = np.zeros(WIDTH, np.uint64), []
+    room = np.empty(PORTION, np.uint8)
+    rest = b""
+    for start in range(0, size, PORTION):
+        part = room[: min(PORTION, size - start)]
+        _fill(file, part)
+        whole = len(part) // (8 * WIDTH) * (8 * WIDTH)
+        table = part[:whole].view(np.uint64).reshape(-1, WIDTH)
+        columns += table.sum(0)
+        rows.append(table.sum(1).tobytes())
+        rest = part[whole:].tobytes()
+    return columns.tobytes() + b"".join(rows) + rest

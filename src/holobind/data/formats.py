@@ -62,6 +62,7 @@ def load(
     *,
     one_based: bool = False,
     cache: bool = True,
+    memory_map: bool = False,
     progress: Progress | None = None,
 ) -> Dataset:
     """Read a dataset: a directory with train and test parts, a file (and another one as its test part), or the name
@@ -74,13 +75,17 @@ def load(
         dataset.train.X, dataset.train.Y, dataset.test.X, dataset.label_names
 
     one_based   the ids of features and of labels in the text start at 1
+    memory_map  for sparse text that is larger than memory: the matrices stay in the cache's file, read-only, and the
+                system fetches what is looked at
     progress    called with what is being done and the share of it that is done
     """
     where = Path(path)
     fetched = directory() / "datasets" / where.name.lower()
     if not where.exists() and where.name == str(path) and fetched.is_dir():
         where = fetched
-    reading = _Reading(one_based, cache, progress)
+    if memory_map and not cache:
+        raise OptionError("memory_map maps the cache's files; it cannot be without cache")
+    reading = _Reading(one_based, cache, memory_map, progress)
     if where.is_dir() and test is not None:
         raise OptionError(f"{where} is a directory and holds its own test part; give two files, or the directory alone")
     if where.is_dir():
@@ -103,10 +108,13 @@ def _role(path: Path) -> str | None:
 class _Reading:
     one_based: bool
     cache: bool
+    memory_map: bool
     progress: Progress | None
 
     def sparse(self, path: Path) -> _Found:
-        part, declared = sparse_text.read(path, one_based=self.one_based, cache=self.cache, progress=self.progress)
+        part, declared = sparse_text.read(
+            path, one_based=self.one_based, cache=self.cache, memory_map=self.memory_map, progress=self.progress
+        )
         return _Found(part.X, part.Y, declared)
 
     def file(self, path: Path) -> _Found:

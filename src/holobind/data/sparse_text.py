@@ -18,7 +18,7 @@ import os
 import re
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from fractions import Fraction
@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from holobind.data import cache as stored
 from holobind.data.dataset import Matrix, Part, matrix
+from holobind.data.growing import Growing
 from holobind.errors import DataError, LabelError
 
 Progress = Callable[[str, float], None]
@@ -48,9 +49,13 @@ def read(
     *,
     one_based: bool = False,
     cache: bool = True,
+    memory_map: bool = False,
     progress: Progress | None = None,
 ) -> tuple[Part, bool]:
-    """One file as a part, and whether its header says how many features and labels there are."""
+    """One file as a part, and whether its header says how many features and labels there are.
+
+    memory_map   leave the matrices in the cache's file, from which the system fetches what is looked at
+    """
     if not cache:
         return _read(path, one_based, progress)[:2]
     at = stored.location(path, one_based=one_based)
@@ -58,25 +63,48 @@ def read(
         key = stored.fingerprint(path)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from error
-    if found := stored.read(at, key):
+    if found := stored.read(at, key, mapped=memory_map):
         facts, arrays = found
         return _part(arrays, facts["shape"]), facts["declared"]
-    part, declared, size = _read(path, one_based, progress)
-    if size >= WORTH_CACHING and stored.fingerprint(path) == key:
+    part, declared, size = _read(path, one_based, progress, room=stored.directory() if memory_map else None)
+    if (size >= WORTH_CACHING or memory_map) and stored.fingerprint(path) == key:
         arrays = {"values": part.X.data, "ids": part.X.indices, "id_ends": part.X.indptr}
         arrays |= {"labels": part.Y.indices, "label_ends": part.Y.indptr}
         shape = [len(part), part.X.shape[1], part.Y.shape[1]]
         stored.write(at, key, {"shape": shape, "declared": declared}, arrays)
+        if memory_map and (found := stored.read(at, key, mapped=True)):
+            return _part(found[1], found[0]["shape"]), declared
     return part, declared
 
 
 def _part(arrays: dict[str, NDArray[Any]], shape: tuple[int, int, int]) -> Part:
     points, features, labels = shape
-    ones = np.ones(len(arrays["labels"]), np.int32)
+    n = len(arrays["labels"])
+    ones = np.broadcast_to(np.int32(1), n) if isinstance(arrays["labels"], np.memmap) else np.ones(n, np.int32)
     return Part(
         matrix(arrays["values"], arrays["ids"], arrays["id_ends"], (points, features)),
         matrix(ones, arrays["labels"], arrays["label_ends"], (points, labels)),
     )
+
+
+def features(lines: Sequence[bytes], n_features: int, where: str, first: int = 1) -> Matrix:
+    """The features of lines of a stream, without their ends; their labels may be left out, and are not kept.
+
+    where, first   the name of the stream and the number of the first line, for messages
+
+    An empty line has no features, and a comment is a mistake: there is a row for every line.
+    """
+    for number, line in enumerate(lines, first):
+        if line.startswith(b"#"):
+            raise DataError(f"{where}:{number}: a comment; expected a line like '1:0.5 4:1'")
+    text = b"".join(line + b"\n" for line in lines)
+    reader = _Reader(Path(where), one_based=False, empty_is_row=True, room=None)
+    reader.header, reader.source, reader.lines = (len(lines), n_features, MOST_IDS), "the model reads", first - 1
+    block = _Block(len(text))
+    block.text[:] = text
+    block.whole = block.filled = len(text)
+    reader.take(block, reader.parse(block), 1.0)
+    return reader.part().X
 
 
 @contextmanager
@@ -128,36 +156,15 @@ class _Block:
         return False
 
 
-class _Growing:
-    """An array that grows at its end. It starts with the size it is expected to reach."""
-
-    def __init__(self, kind: Any) -> None:
-        self.array = np.empty(0, kind)
-        self.used = 0
-
-    def add(self, more: NDArray[Any], left: float) -> None:
-        """Append `more`, of which there will be about `left` times as much again."""
-        need = self.used + len(more)
-        if need > len(self.array):
-            grown = np.empty(max(need + int(1.05 * left * need), 3 * len(self.array) // 2), self.array.dtype)
-            grown[: self.used] = self.array[: self.used]
-            self.array = grown
-        self.array[self.used : need] = more
-        self.used = need
-
-    def taken(self) -> NDArray[Any]:
-        self.array.resize(self.used, refcheck=False)  # gives the rest back without a copy
-        return self.array
-
-
 class _Reader:
     """The state of reading one file: what the header says, and all that was read so far."""
 
-    def __init__(self, path: Path, one_based: bool, empty_is_row: bool) -> None:
+    def __init__(self, path: Path, one_based: bool, empty_is_row: bool, room: Path | None) -> None:
         self.path, self.base, self.empty_is_row = path, int(one_based), empty_is_row
         self.header: tuple[int, int, int] | None = None
-        self.labels, self.ids, self.values = _Growing(np.int32), _Growing(np.int32), _Growing(np.float32)
-        self.label_counts, self.id_counts = _Growing(np.int32), _Growing(np.int32)
+        self.source = "the first line of the file says"
+        self.labels, self.ids, self.values = (Growing(kind, room) for kind in (np.int32, np.int32, np.float32))
+        self.label_counts, self.id_counts = Growing(np.int32), Growing(np.int32)
         self.lines = self.empty = self.bytes = 0
         self.most_label = self.most_feature = -1
 
@@ -242,7 +249,7 @@ class _Reader:
         if b"\0" in said:
             return self.wrong(line, f"a binary file, with {_shown(said)}; expected lines like '0,2 1:0.5 4:1'")
         _, features, labels = self.header or (0, MOST_IDS, MOST_IDS)
-        source = "the first line of the file says" if self.header else "ids have 31 bits, so there are at most"
+        source = self.source if self.header else "ids have 31 bits, so there are at most"
         if code == kernel.LABEL_RANGE:
             label = _shown(said.split(b",")[0])
             hint = "; ids start at 1 here" if self.base else ""
@@ -274,8 +281,12 @@ class _Reader:
         return self.wrong(line, f"expected a feature like '4:0.5' after the labels, found {_shown(said)}")
 
 
-def _read(path: Path, one_based: bool, progress: Progress | None, empty_is_row: bool = False) -> tuple[Part, bool, int]:
-    reader = _Reader(path, one_based, empty_is_row)
+def _read(
+    path: Path, one_based: bool, progress: Progress | None, empty_is_row: bool = False, room: Path | None = None
+) -> tuple[Part, bool, int]:
+    if room is not None:
+        room.mkdir(parents=True, exist_ok=True)
+    reader = _Reader(path, one_based, empty_is_row, room)
     with opened(path) as (stream, done):
         try:
             _stream(reader, stream, done, progress)
@@ -285,7 +296,7 @@ def _read(path: Path, one_based: bool, progress: Progress | None, empty_is_row: 
     rows = reader.label_counts.used
     if reader.header and rows != reader.header[0]:
         if rows + reader.empty == reader.header[0] and not empty_is_row:
-            return _read(path, one_based, progress, empty_is_row=True)
+            return _read(path, one_based, progress, empty_is_row=True, room=room)
         raise reader.wrong(1, f"the header says {reader.header[0]} points, but the file has {rows}")
     if not rows and not reader.header:
         raise DataError(f"{path}: there are no points; expected lines like '0,2 1:0.5 4:1'")

@@ -37,8 +37,8 @@ class Tfidf:
 
     def transform(self, texts: Sequence[str]) -> Matrix:
         """Shapes: texts -> sparse (texts, words)"""
-        if not self.words:
-            return _nothing(len(texts))
+        if not self.words or not len(texts):
+            return _nothing(len(texts), len(self.words))
         if self._vectorizer is None:
             self._vectorizer = _vectorizer(vocabulary={word: i for i, word in enumerate(self.words)})
             self._vectorizer.idf_ = self.idf
@@ -57,6 +57,6 @@ def _sorted(found: Any) -> Matrix:
     return matrix(rows.data, rows.indices, rows.indptr, rows.shape)
 
 
-def _nothing(rows: int) -> Matrix:
+def _nothing(rows: int, columns: int = 0) -> Matrix:
     none = np.empty(0, np.float32)
-    return matrix(none, none, np.zeros(rows + 1), (rows, 0))
+    return matrix(none, none, np.zeros(rows + 1), (rows, columns))

@@ -4,13 +4,19 @@ Examples have a length, `batch(index)` for any rows in any order, and `sizes`, b
 made, or None where that gains nothing.
 """
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from torch import Tensor, nn
 
+from holobind.errors import OptionError
+
+PADDING, UNKNOWN = 0, 1  # the first two tokens of any vocabulary
 Index = NDArray[np.intp]
 
 
@@ -54,6 +60,19 @@ class Rows(NamedTuple):
         return Rows(*(part.to(device, non_blocking=True) for part in self))
 
 
+class Tokens(NamedTuple):
+    """Texts as the numbers of their tokens, padded with 0.
+
+    Shapes: (rows, longest) int64, (rows) int64
+    """
+
+    ids: Tensor
+    lengths: Tensor
+
+    def to(self, device: torch.device) -> "Tokens":
+        return Tokens(*(part.to(device, non_blocking=True) for part in self))
+
+
 class SparseExamples:
     """The rows of a CSR matrix, which may be mapped from a file larger than memory; scaled to length 1 if wanted."""
 
@@ -76,10 +95,58 @@ class SparseExamples:
         return Rows(torch.from_numpy(ids), torch.from_numpy(offsets), torch.from_numpy(values))
 
 
+@dataclass(frozen=True, eq=False)
+class TokenExamples:
+    """Texts as the numbers of their tokens, one after the other: text i is ids[offsets[i] : offsets[i + 1]].
+
+    Shapes: (total) int32, (texts + 1) int64
+    """
+
+    ids: NDArray[np.int32]
+    offsets: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        return np.diff(self.offsets)
+
+    def batch(self, index: Index) -> Tokens:
+        """Padded to the longest of them."""
+        at, starts = slices(self.offsets, index)
+        lengths = np.diff(starts, append=len(at))
+        ids = np.full((len(lengths), lengths.max(initial=0)), PADDING, np.int64)
+        ids[np.arange(ids.shape[1]) < lengths[:, None]] = self.ids[at]
+        return Tokens(torch.from_numpy(ids), torch.from_numpy(lengths))
+
+
+def bucketed(sizes: NDArray[Any], order: Index, batch_size: int, seed: Any, pool: int = 50) -> Iterator[Index]:
+    """Cut a shuffled epoch into batches of rows of similar size, so that short texts do not pay for long ones.
+
+    Every `pool` batches of `order` are sorted by size and cut; then the batches are shuffled. What shares a batch
+    still changes with `order`, from epoch to epoch. Each row of `order` occurs once.
+    """
+    if batch_size < 1 or pool < 1:
+        raise OptionError(f"bucketed: batch_size and pool must be at least 1; got {batch_size} and {pool}")
+    order = np.asarray(order, np.intp)
+    which = np.arange(len(order)) // (batch_size * pool)
+    order = order[np.lexsort((np.asarray(sizes)[order], which))]
+    for start in np.random.default_rng(seed).permutation(np.arange(0, len(order), batch_size)):
+        yield order[start : start + batch_size]
+
+
 def label_sets(Y: Any, index: Index) -> tuple[Tensor, Tensor]:
     """The ragged label sets of some rows of a CSR matrix.  Shapes: -> (total), (rows)"""
     at, offsets = slices(Y.indptr, index)
     return torch.from_numpy(np.asarray(Y.indices[at], np.int64)), torch.from_numpy(offsets)
+
+
+def label_rows(Y: Any, index: Index) -> Any:
+    """The same rows as a CSR matrix; scipy's own slicing would look at all of one that is mapped from a file."""
+    at, offsets = slices(Y.indptr, index)
+    ends = np.append(offsets, len(at))
+    return csr_array((np.ones(len(at), np.int32), Y.indices[at], ends), shape=(len(index), Y.shape[1]))
 
 
 def slices(indptr: NDArray[Any], index: Index) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

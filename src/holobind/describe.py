@@ -1,0 +1,90 @@
+"""What a model is, in words and numbers."""
+
+from typing import Any
+
+from rich.table import Table
+
+from holobind.head import LinearHead
+from holobind.model import Model
+
+
+def description(model: Model) -> dict[str, Any]:
+    """Everything there is to tell about a model, as JSON values."""
+    most = model.seen.counts.argsort(kind="stable")[::-1][:5].tolist()
+    return {
+        "kind": kind(model),
+        "reads": "texts" if model.reads_texts else "features",
+        "features": getattr(model.network, "n_features", None),
+        "labels": model.n_labels,
+        "most frequent labels": most if model.label_names is None else [model.label_names[i] for i in most],
+        "training points": model.seen.points,
+        **model.sizes(),
+        "validation": validation(model.about),
+        "about": model.about,
+    }
+
+
+def table(told: dict[str, Any]) -> Table:
+    """A description, with the "path" and "bytes" of the file, for people."""
+    about = told["about"]
+    features = told["features"] or 0
+    linear, smaller = told["linear output layer"], told["output layer smaller by"]
+    rows = {
+        "model": told["kind"],
+        "reads": f"texts, {features:,} words" if told["reads"] == "texts" else f"rows of {features:,} features",
+        "labels": f"{told['labels']:,}; the most frequent are {', '.join(map(str, told['most frequent labels']))}",
+        "parameters": f"{told['parameters']:,}, {_less(told['network smaller by'])} than with a linear output layer",
+        "output layer": f"{told['output layer']:,}, {_less(smaller)} than a linear one of {linear:,}",
+        "trained on": f"{about.get('data') or 'data without a name'}, {told['training points']:,} points",
+        "seconds": about.get("seconds"),
+        "seed": about.get("recipe", {}).get("seed"),
+        "validation": ", ".join(f"{name} {value}" for name, value in told["validation"].items()),
+        "test": measures(about.get("test") or {}),
+        "written by": f"holobind {about['holobind']}" if "holobind" in about else None,
+    }
+    shown = Table(show_header=False, title=f"{told['path']}, {size(told['bytes'])}", title_justify="left")
+    for name, value in rows.items():
+        if value not in (None, ""):
+            shown.add_row(name, str(value))
+    return shown
+
+
+def kind(model: Model) -> str:
+    """Network, head and loss in one line."""
+    hidden = getattr(model.network, "hidden", ())
+    network = f"network with hidden layers {', '.join(map(str, hidden))}" if hidden else "linear network"
+    if getattr(model.network, "wide", None) is not None:
+        network += " and a linear path"
+    if isinstance(model.head, LinearHead):
+        head = f"linear head of {model.n_labels:,} labels"
+    else:
+        book = model.head.drawn[0] if model.head.drawn else "own"
+        head = f"holographic head of {model.n_labels:,} labels in {model.head.codebook.dim:,} numbers ({book} codebook)"
+    solved = "ridge" in model.about and "training" not in model.about
+    return f"{network}, {head}, {'solved in closed form' if solved else f'{model.head.kind} loss'}"
+
+
+def validation(about: dict[str, Any]) -> dict[str, float]:
+    """What was measured on rows held out: the best epoch's, or if there were none, the solver's."""
+    training, ridge = about.get("training"), about.get("ridge")
+    if training and training["history"]:
+        best, measure = training["best epoch"], training["plan"]["measure"]
+        return {measure: round(training["history"][best - 1][measure], 2), "epoch": best}
+    if ridge:
+        tried = [score for _, score in ridge["validation"]]
+        return {**({"nDCG@5": round(max(tried), 2)} if tried else {}), "lam": float(f"{ridge['lam']:.4g}")}
+    return {}
+
+
+def measures(found: dict[str, Any]) -> str:
+    """The usual measures of an evaluation on one line."""
+    asked = [(name, k) for name in ("P", "PSP") for k in (1, 3, 5) if k <= len(found.get(name, ()))]
+    return "  ".join(f"{name}@{k} {found[name][k - 1]:.2f}" for name, k in asked)
+
+
+def size(n: int) -> str:
+    return f"{n / 1e6:,.1f} MB" if n >= 1e5 else f"{n / 1e3:,.1f} kB"
+
+
+def _less(share: float) -> str:
+    return f"{share:.1%} fewer" if share >= 0 else f"{-share:.1%} more"

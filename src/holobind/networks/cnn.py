@@ -1,0 +1,107 @@
+"""XML-CNN: convolutions over the words of a text, the best answers in each part of it, a hidden layer."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from holobind.algebra import _positive
+from holobind.errors import OptionError
+from holobind.networks.embedding import seeded, word_embedding
+from holobind.networks.inputs import PADDING, Network, Tokens
+
+
+class XmlCnn(Network):
+    """The network of Liu et al. (2017).
+
+        y_w[i] = W_w . (x[i], ..., x[i + w - 1]) + b_w      for each width w: `filters` numbers at each of n words
+        z_w[j] = relu(max over i in chunk j of y_w[i])      chunk j of p: floor(j n / p) <= i < ceil((j + 1) n / p)
+        h      = dropout(relu(V (z_w[j] for all w, j) + a))
+
+    The pooling is dynamic: n is the length of each text, not of the batch, and a filter keeps p answers, which say
+    where in the text it found something. A window begins at every word; beyond the text there are zeros. A text of
+    fewer than p words has chunks that overlap; an empty one has z = 0.
+
+    Defaults are the published ones. `vectors` (n_tokens, embedding) are initial word vectors; `sparse` gradients of
+    the embedding are for optimisers that take them, see `word_embedding`.
+
+    Shapes: Tokens of (rows, longest) -> (rows, bottleneck)
+    """
+
+    def __init__(
+        self,
+        n_tokens: int,
+        embedding: int = 300,
+        widths: Sequence[int] = (2, 4, 8),
+        filters: int = 128,
+        chunks: int = 8,
+        bottleneck: int = 512,
+        dropout: float = 0.5,
+        embedding_dropout: float = 0.25,
+        *,
+        sparse: bool = True,
+        seed: int = 0,
+        vectors: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        if not widths:
+            raise OptionError("XmlCnn: widths must name at least one width, as in (2, 4, 8)")
+        sizes = {"n_tokens": n_tokens, "embedding": embedding, "filters": filters, "chunks": chunks}
+        for name, value in [*sizes.items(), ("bottleneck", bottleneck), *(("widths", width) for width in widths)]:
+            _positive("XmlCnn", name, value)
+        self._config = {**sizes, "bottleneck": bottleneck, "widths": list(widths), "dropout": dropout}
+        self._config |= {"embedding_dropout": embedding_dropout, "sparse": sparse, "seed": seed}
+        self.chunks, self.reach, self.out_features = chunks, max(widths) - 1, bottleneck
+        with seeded(seed):
+            self.embedding = word_embedding(n_tokens, embedding, vectors, sparse)
+            self.convolutions = nn.ModuleList(nn.Conv1d(embedding, filters, width) for width in widths)
+            self.hidden = nn.Linear(len(widths) * filters * chunks, bottleneck)
+        self.embedding_dropout, self.dropout = nn.Dropout(embedding_dropout), nn.Dropout(dropout)
+
+    def config(self) -> dict[str, Any]:
+        return dict(self._config)
+
+    def forward(self, inputs: Tokens) -> Tensor:
+        words, starts = self._in_a_row(inputs)
+        x = self.embedding_dropout(self.embedding(words)).T
+        within, empty = self._chunks(starts, inputs.lengths, inputs.ids.shape[1])
+        found = [self._pooled(convolution(x), within) for convolution in self.convolutions]
+        pooled = torch.cat(found).relu().masked_fill(empty, 0)  # (widths x filters, rows x chunks)
+        pooled = pooled.unflatten(1, (-1, self.chunks)).transpose(0, 1).flatten(1)
+        return self.dropout(self.hidden(pooled).relu())
+
+    def _in_a_row(self, inputs: Tokens) -> tuple[Tensor, Tensor]:
+        """All texts as one, with enough padding after each that no window sees two of them, and where each starts.
+
+        So no window is computed that is not needed, however different the lengths.
+        """
+        ids, lengths = inputs
+        room = lengths + self.reach
+        starts = room.cumsum(0) - room
+        place = torch.arange(ids.shape[1], device=ids.device)
+        real = place < lengths[:, None]
+        # At least one window of any width, even if there is no text.
+        words = ids.new_full((int(room.sum()) + self.reach + 1,), PADDING)
+        words[(starts[:, None] + place)[real]] = ids[real]
+        return words, starts
+
+    def _chunks(self, starts: Tensor, lengths: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+        """The windows of each chunk of each text, (rows x chunks, size), and which chunks have none, (rows x chunks).
+
+        A chunk smaller than the others has its last window several times, which changes no maximum.
+        """
+        part = torch.arange(self.chunks, device=lengths.device)
+        first = lengths[:, None] * part // self.chunks
+        size = -(lengths[:, None] * (part + 1) // -self.chunks) - first
+        each = torch.arange(max(1, longest // self.chunks + 2), device=lengths.device)
+        within = (starts[:, None] + first)[:, :, None] + each.minimum((size - 1).clamp(min=0)[:, :, None])
+        return within.flatten(0, 1), (size == 0).flatten()
+
+    @staticmethod
+    def _pooled(y: Tensor, within: Tensor) -> Tensor:
+        """The largest answer in each chunk.  Shapes: (filters, windows), (chunks, size) -> (filters, chunks)"""
+        with torch.no_grad():
+            best = y[:, within].argmax(2)
+            best = within.expand(len(y), -1, -1).gather(2, best[:, :, None])[:, :, 0]
+        return y.gather(1, best)
