@@ -34,9 +34,10 @@ test: setup
 	$(BIN)/pytest
 
 # Every figure and table of the paper, and docs/reproduction.md from them. What is finished is not run again: stop it
-# and go on later, or delete a file under experiments/results to have that one anew.
+# and go on later, or delete a file under experiments/results to have that one anew. `make paper DATA=DIR` names a
+# folder with the datasets you have.
 paper: setup
-	$(BIN)/holobind paper all --out experiments/results
+	$(BIN)/holobind paper all --out experiments/results $(if $(DATA),--data $(DATA))
 	mkdir -p docs/figures
 	find experiments/results -maxdepth 1 -name '*.png' -exec mv {} docs/figures/ \;
 	$(BIN)/holobind paper report --results experiments/results --page docs/reproduction.md

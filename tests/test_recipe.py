@@ -190,7 +190,7 @@ def test_solved_portions_are_averaged_by_their_points(options):
         ({"network": "cnn"}, "network must be one of linear, fc; got 'cnn'"),
         ({"head": "softmax"}, "head must be one of holographic, linear; got 'softmax'"),
         ({"loss": "hinge"}, "loss must be one of ridge, softmax, query, query-abs, regression, bce; got 'hinge'"),
-        ({"codebook": "naive"}, "codebook must be one of orbit, random; got 'naive'"),
+        ({"codebook": "dense"}, "codebook must be one of orbit, random, naive; got 'dense'"),
         ({"loss": "bce"}, "a holographic head has the losses ridge, softmax, query, query-abs, regression; got 'bce'"),
         ({"head": "linear", "loss": "query"}, "a linear head has the losses ridge, bce, softmax; got 'query'"),
         ({"network": "fc", "loss": "ridge"}, "the ridge loss is solved for network 'linear'; got network 'fc'"),

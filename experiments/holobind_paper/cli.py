@@ -12,6 +12,8 @@ Out = Annotated[Path, typer.Option(help="Folder for NAME.json, NAME.png and the 
 Seed = Annotated[int, typer.Option(min=0, help="Every random number follows from it.")]
 Quick = Annotated[bool, typer.Option("--quick", help="A smaller grid, for a first look; under a minute.")]
 Trials = Annotated[int, typer.Option(min=1, help="Statements drawn at each point; the paper has 10.")]
+Data = Annotated[Path | None, typer.Option(help="Folder with a folder for each dataset you have, by its name.")]
+Only = Annotated[list[str] | None, typer.Option(help="Only this dataset; may be repeated.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers as one line of JSON.")]
 
 HERE = Path("paper-results")
@@ -95,16 +97,97 @@ def inference(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: As
     _run("inference", out, as_json, seed=seed, quick=quick)
 
 
+@app.command()
+def accuracy(
+    out: Out = HERE, seed: Seed = 0, quick: Quick = False, data: Data = None, only: Only = None, as_json: AsJson = False
+) -> None:
+    """Table 1: P@1, PSP@1 and the rest of FC and HRR-FC, and of holobind's own set-up, on the datasets there are.
+
+    Datasets of the paper are picked up from --data by name; two made from installed Python code are always there.
+
+    Example: holobind paper accuracy --data DIR --only Bibtex
+    """
+    _run("accuracy", out, as_json, seed=seed, quick=quick, data=data, only=only)
+
+
+@app.command("ablation-projection")
+def ablation_projection(
+    out: Out = HERE, seed: Seed = 0, quick: Quick = False, data: Data = None, only: Only = None, as_json: AsJson = False
+) -> None:
+    """Without the projection: HRR-FC with naive vectors, beside rankings that look at no features.
+
+    Example: holobind paper ablation-projection --quick
+    """
+    _run("ablation-projection", out, as_json, seed=seed, quick=quick, data=data, only=only)
+
+
+@app.command("ablation-regression")
+def ablation_regression(
+    out: Out = HERE, seed: Seed = 0, quick: Quick = False, data: Data = None, only: Only = None, as_json: AsJson = False
+) -> None:
+    """The squared error in place of the query loss, beside rankings that look at no features.
+
+    Example: holobind paper ablation-regression --quick
+    """
+    _run("ablation-regression", out, as_json, seed=seed, quick=quick, data=data, only=only)
+
+
+@app.command("learned-labels")
+def learned_labels(
+    out: Out = HERE, seed: Seed = 0, quick: Quick = False, data: Data = None, only: Only = None, as_json: AsJson = False
+) -> None:
+    """Table 5: label vectors that are learned, beside fixed ones.
+
+    Example: holobind paper learned-labels --data DIR
+    """
+    _run("learned-labels", out, as_json, seed=seed, quick=quick, data=data, only=only)
+
+
+@app.command("learned-present-missing")
+def learned_present_missing(
+    out: Out = HERE, seed: Seed = 0, quick: Quick = False, data: Data = None, only: Only = None, as_json: AsJson = False
+) -> None:
+    """Appendix: p and m learned, beside fixed ones, over d'.
+
+    Example: holobind paper learned-present-missing --data DIR
+    """
+    _run("learned-present-missing", out, as_json, seed=seed, quick=quick, data=data, only=only)
+
+
+@app.command("network-size")
+def network_size(
+    out: Out = HERE, seed: Seed = 0, quick: Quick = False, data: Data = None, only: Only = None, as_json: AsJson = False
+) -> None:
+    """Table 4: more layers and hidden units for FC and HRR-FC.
+
+    Example: holobind paper network-size --quick
+    """
+    _run("network-size", out, as_json, seed=seed, quick=quick, data=data, only=only)
+
+
+@app.command()
+def dimension(
+    out: Out = HERE, seed: Seed = 0, quick: Quick = False, data: Data = None, only: Only = None, as_json: AsJson = False
+) -> None:
+    """Figure 2: P@5 over d', with both codebooks and both losses.
+
+    Example: holobind paper dimension --data DIR
+    """
+    _run("dimension", out, as_json, seed=seed, quick=quick, data=data, only=only)
+
+
 @app.command("all")
-def everything(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
+def everything(
+    out: Out = HERE, seed: Seed = 0, quick: Quick = False, data: Data = None, as_json: AsJson = False
+) -> None:
     """Every figure and table there is; what is finished is not run again, so it can be stopped and resumed.
 
     Example: holobind paper all --out results
     """
     from holobind_paper import everything
 
-    for data in everything.run(out, seed, quick):
-        _show(data, out, as_json)
+    for found in everything.run(out, seed, quick, data):
+        _show(found, out, as_json)
 
 
 @app.command()
@@ -133,7 +216,7 @@ def demo(out: Out = Path("demo"), seed: Seed = 0) -> None:
     demo.run(result.folder(out), seed)
 
 
-def _run(name: str, out: Path, as_json: bool, **options: int) -> None:
+def _run(name: str, out: Path, as_json: bool, **options: Any) -> None:
     from holobind_paper import everything
 
     _show(everything.one(name, out, **options), out, as_json)

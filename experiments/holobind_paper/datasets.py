@@ -1,10 +1,11 @@
-"""The datasets a table is made of: whatever a user has on disk, by its name.
+"""The datasets a table is made of: whatever a user has on disk, by its name, and what installed Python code gives.
 
 `--data DIR` names a folder of folders. A folder is taken if its name is that of a dataset of the paper, in any spelling
 the library knows (EURLex-4K, eurlex_4k), or of one of ours below. What was fetched by `holobind data fetch` is found
-without it.
+without it, and the two corpora made from installed Python code are always there.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,22 +19,25 @@ OURS = {
     "mediamill-reduced": "the public reduction of Mediamill, not the paper's dataset",
     "cooking-stackexchange": "",
     "tibkat-core-en": "",
-    "python-calls": "",
-    "python-calls-torch": "",
+    "python-calls": "functions of the standard library that is installed",
+    "python-calls-torch": "functions of the torch that is installed",
 }
+MADE = {"python-calls": "stdlib", "python-calls-torch": "torch"}  # from the code of these packages
 
 
 @dataclass(frozen=True)
 class Source:
-    """A dataset on disk. `published` is what the paper says of it, None if it is not in the paper."""
+    """A dataset on disk, or made if `path` is None. `published` is what the paper says of it, or None."""
 
     name: str
-    path: Path
+    path: Path | None
     published: Published | None = None
     note: str = ""
 
     def load(self) -> Dataset:
         """Read it; it must have a test part."""
+        if self.path is None:
+            return hb.data.python_calls((MADE[self.name],))
         dataset = hb.data.load(self.path)
         if dataset.test is None:
             raise OptionError(f"--data: {self.path} has no test part; a table needs train and test")
@@ -73,6 +77,22 @@ def available(folder: Path | None = None) -> list[Source]:
         found |= here
     order = [about.name for about in PUBLISHED.values()] + list(OURS)
     return sorted(found.values(), key=lambda source: order.index(source.name))
+
+
+def chosen(folder: Path | None = None, only: Sequence[str] | None = None) -> list[Source]:
+    """All datasets there are, or those of the names in `only`, in any spelling."""
+    found = available(folder)
+    there = {source.name for source in found}
+    found += [Source(name, None, note=OURS[name]) for name in MADE if name not in there]
+    if not only:
+        return found
+    wanted = {source.name if (source := _known(Path(name))) else name for name in only}
+    if unknown := wanted - {source.name for source in found}:
+        raise OptionError(
+            f"--only {', '.join(sorted(unknown))}: no such dataset; there are "
+            f"{', '.join(source.name for source in found)}; --data names a folder with more"
+        )
+    return [source for source in found if source.name in wanted]
 
 
 def _known(path: Path) -> Source | None:

@@ -10,7 +10,16 @@ from holobind_paper import result
 
 FIGURES = ("response", "response-spread", "capacity", "retrieval-error", "worked-example")
 TABLES = ("compression", "speed", "inference")  # they keep their cells themselves
-EXPERIMENTS = (*FIGURES, *TABLES)
+TRAINED = (  # so do these, and they take datasets
+    "accuracy",
+    "ablation-projection",
+    "ablation-regression",
+    "learned-labels",
+    "learned-present-missing",
+    "network-size",
+    "dimension",
+)
+EXPERIMENTS = (*FIGURES, *TABLES, *TRAINED)
 
 
 def one(name: str, out: Path, **options: Any) -> dict[str, Any]:
@@ -20,15 +29,19 @@ def one(name: str, out: Path, **options: Any) -> dict[str, Any]:
     return numbers
 
 
-def run(out: Path, seed: int = 0, quick: bool = False) -> Iterator[dict[str, Any]]:
-    """The results of all experiments, as they come. A figure whose JSON is of the same command is kept."""
+def run(out: Path, seed: int = 0, quick: bool = False, data: Path | None = None) -> Iterator[dict[str, Any]]:
+    """The results of all experiments, as they come. A figure whose JSON is of the same command is kept.
+
+    data   a folder of datasets for the tables of trained networks
+    """
     for name in EXPERIMENTS:
         kept = read(result.folder(out), name) if name in FIGURES else None
         if kept is not None and kept.get("command") == result.command(name, seed, quick):
             result.say(f"{name}: {out / name}.json is kept; delete it to run it again")
             yield kept
         else:
-            yield one(name, out, seed=seed, quick=quick)
+            more = {"data": data} if name in TRAINED else {}
+            yield one(name, out, seed=seed, quick=quick, **more)
 
 
 def read(out: Path, name: str) -> dict[str, Any] | None:

@@ -29,7 +29,7 @@ from holobind.plan import Plan, Progress
 NetworkName = Literal["linear", "fc"]
 HeadName = Literal["holographic", "linear"]
 LossName = Literal["ridge", "softmax", "query", "query-abs", "regression", "bce"]
-CodebookName = Literal["orbit", "random"]
+CodebookName = Literal["orbit", "random", "naive"]
 
 MOST = 1 << 32  # bytes of weights beyond which a linear output layer is refused
 
@@ -43,6 +43,7 @@ class Recipe:
     loss       "ridge" solves a linear network in closed form (its default). Holographic heads: "softmax" (the default
                of fc), "query" (the paper's), "query-abs", "regression". Linear heads: "bce" (default), "softmax"
     dim        numbers in the holographic output; up to 1024, but no more than the labels need
+    codebook   "orbit", "random" (the paper's), "naive" (its failed ablation); see `HolographicHead`
     wide       a linear path beside the hidden layers of fc, which starts from the closed form
     hidden     sizes of the hidden layers of fc
     lam        the penalty of the closed form; None: chosen on held-out rows
