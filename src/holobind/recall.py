@@ -8,7 +8,8 @@ because lam holds it back, shows in its errors on rows like x, and these are kno
 added as a vector, so that reading labels off v stays one transform. Errors are not stored but made when they are
 asked for, from the training rows and label sets, which are sparse, and W, in four bits a weight.
 
-lam is chosen by `solve.ridge`, sharpness and strength on rows held out, all by nDCG@5. Rows are taken at length 1.
+lam is chosen by `solve.ridge`, sharpness and strength on rows held out, by the mean of nDCG@5 and PSnDCG@5: the head of
+the labels counts as much as the tail. Rows are taken at length 1.
 """
 
 from collections.abc import Callable
@@ -27,7 +28,7 @@ from torch import Tensor
 from holobind import fourbit, solve
 from holobind.codebook import OrbitCodebook
 from holobind.errors import OptionError, ShapeError
-from holobind.metrics import ndcg_at_k
+from holobind.metrics import ndcg_at_k, propensity, psndcg_at_k
 from holobind.sparse import Floats, Sparse, product, threaded
 
 Progress = Callable[[str, float], None]
@@ -49,7 +50,7 @@ class Recall:
     bias       (d)
     X, Y       the training rows, of length 1 and in half precision, and their label sets
     codebook   the labels' vectors
-    lam, sharpness, strength, validation    what was chosen, and nDCG@5 in percent for all that was tried
+    lam, sharpness, strength, validation    what was chosen, and that mean for all that was tried
     """
 
     codes: Tensor
@@ -125,7 +126,9 @@ class Recall:
             X=matrix("rows", stored["rows.values"].float().numpy(), header["n_features"]),
             Y=matrix("labels", np.ones(len(stored["labels.ids"]), np.float32), header["n_labels"]),
             codebook=OrbitCodebook(header["n_labels"], header["dim"], header["seed"]),
-            **{name: float(header[name]) for name in ("lam", "sharpness", "strength")},
+            lam=float(header["lam"]),
+            sharpness=float(header["sharpness"]),
+            strength=float(header["strength"]),
         )
 
 
@@ -153,7 +156,8 @@ def fit(
     n_labels = Y.shape[1]
     dim = dim or solve.dimension(n_labels, MOST)
     rows = unit_rows(X)
-    sharpness, tried = 2.0, []
+    sharpness = 2.0
+    tried: list[tuple[float, float, float]] = []
     if rows.shape[0] > 5:
         # All that is chosen hardly depends on the dim: a narrow codebook does it in a fraction of the time.
         narrow = OrbitCodebook(n_labels, min(dim, solve.dimension(n_labels, NARROW)), seed)
@@ -166,7 +170,7 @@ def fit(
         linear = solve.apply(rows[held], part.weights, part.bias)
         similar, ids = nearest(rows[held], sparse.csr_matrix(rows[kept].T), NEAREST)
         means = {s: _mean(_shares(similar, s), ids, errors) for s in SHARPNESS}
-        sharpness, strength, tried = _choose(narrow, Y[held], linear, means, strength)
+        sharpness, strength, tried = _choose(narrow, Y[held], propensity(Y), linear, means, strength)
     book = OrbitCodebook(n_labels, dim, seed)
     found = solve.ridge(rows, Y, book, lam, seed=seed, on_progress=tell)
     if strength is None:
@@ -217,18 +221,23 @@ def nearest(rows: Sparse, back: Sparse, k: int) -> tuple[Floats, NDArray[np.int6
 
 
 def _choose(
-    book: OrbitCodebook, Y: Sparse, linear: Tensor, means: dict[float, Tensor], strength: float | None
+    book: OrbitCodebook,
+    Y: Sparse,
+    chances: NDArray[np.float64],
+    linear: Tensor,
+    means: dict[float, Tensor],
+    strength: float | None,
 ) -> tuple[float, float, list[tuple[float, float, float]]]:
-    """Sharpness at a middling strength, then strength: both, and all that was tried with its nDCG@5.
+    """Sharpness at a middling strength, then strength: both, and all that was tried with its score.
 
-    `means` are the mean errors of the nearest rows by sharpness.
+    `means` are the mean errors of the nearest rows by sharpness, `chances` the labels' propensities.
     """
     tried: dict[tuple[float, float], float] = {}
 
     def score(at: tuple[float, float]) -> float:
         if at not in tried:
-            v = linear + at[1] * means[at[0]]
-            tried[at] = float(ndcg_at_k(Y, book.top_k(v, min(5, book.n_labels))[1].numpy())[-1])
+            top = book.top_k(linear + at[1] * means[at[0]], min(5, book.n_labels))[1].numpy()
+            tried[at] = float(ndcg_at_k(Y, top)[-1] + psndcg_at_k(Y, top, chances)[-1]) / 2
         return tried[at]
 
     middle = 0.75 if strength is None else strength
