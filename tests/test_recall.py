@@ -1,6 +1,7 @@
 """The encoder that recalls its errors, beside its definition in dense float64."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ def by_definition(model, x):
 @given(st.integers(0, 2**16), st.sampled_from([16, 20, 25]))
 def test_encoding_is_the_linear_one_and_the_mean_error_of_the_nearest_rows(seed, dim):
     X, Y = problem(seed=seed)
-    model = recall.fit(X, Y, dim=dim, strength=0.7, seed=seed)
+    model = replace(recall.fit(X, Y, dim=dim, strength=0.7, seed=seed), sharpness=3.0)
     new = recall.unit_rows(problem(seed=seed + 1)[0][:20])
     wanted = np.stack([by_definition(model, x) for x in new.toarray().astype(np.float64)])
     np.testing.assert_allclose(model.encode(new).numpy(), wanted, atol=2e-5 * np.abs(wanted).max())

@@ -2,10 +2,9 @@
 
     W[r, c] = scale[r] (code[r, c] - 7.5),      code from 0 to 15
 
-The step that loses least on Gaussian numbers is 0.335 standard deviations (relative squared error 0.0115), and rows of
-an encoder onto label vectors are sums of many random phases, that is, near to Gaussian. The tenth of a row's length
-that is lost is spread over all d directions: the crosstalk of L > d labels is ten times as large, so that bits are
-better spent on a larger d. `experiments/accuracy` measures both.
+The step that loses least on Gaussian numbers is 0.335 standard deviations, and rows of an encoder onto label vectors
+are sums of many random phases, that is, near to Gaussian. A tenth of a row's length is lost, spread over all d
+directions, which is little beside the crosstalk of L > d labels: bits are better spent on a larger d.
 """
 
 import torch
