@@ -145,7 +145,8 @@ def test_the_steps_of_a_run_take_the_rates_of_its_plan(part, monkeypatch):
     )
     at = run(part, model(part))
     plan, total = train.Plan(**PLAN), at.steps * PLAN["epochs"]
-    assert used == pytest.approx([plan.rate((i + 1) / total) for i in range(total)])
+    assert used == pytest.approx([plan.rate((i + 0.5) / total) for i in range(total)])
+    assert min(used) > 0
 
 
 class Clock:
@@ -339,7 +340,7 @@ def test_the_states_that_are_restored_are_the_ones_in_use(part, tmp_path, what):
     made = model(part, what)
     fabric = train.launch()
     plan = train.Plan(**PLAN)
-    resumed = train._Run(made, made.examples(part.X), part.Y, plan, fabric, tmp_path / "c", None, None, 600.0)
+    resumed = train._Run(made, made.examples(part.X), part.Y, plan, fabric, tmp_path / "c", None, None, 600.0, False)
     resumed.restore()
     for wrapped, raw in zip(resumed.steppers, resumed.optimisers, strict=True):
         assert wrapped.optimizer is raw and len(raw.state) == sum(len(g["params"]) for g in raw.param_groups)
@@ -549,3 +550,13 @@ def test_without_rows_held_out_there_is_no_measure_and_the_loss_decides(part):
     at = run(part, model(part), {"epochs": 3, "validation": 0.0})
     assert all("P@1" not in entry for entry in at.history)
     assert at.best_epoch == int(np.argmin([entry["loss"] for entry in at.history]))
+
+
+def test_a_warm_start_that_no_epoch_betters_is_kept(part):
+    made = model(part)
+    run(part, made, {})
+    before = weights(made)
+    at = train.fit(made, made.examples(part.X), part.Y, train.Plan(**{**PLAN, "learning_rate": 1.0}), warm=True)
+    assert at.best_epoch == -1
+    assert at.best > max(entry["P@1"] for entry in at.history)
+    assert same(before, weights(made))

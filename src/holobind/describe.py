@@ -67,10 +67,10 @@ def kind(model: Model) -> str:
 def validation(about: dict[str, Any]) -> dict[str, float]:
     """What was measured on rows held out: the best epoch's, or if there were none, the solver's."""
     training, ridge = about.get("training"), about.get("ridge")
-    if training and training["history"]:
+    if isinstance(training, dict) and training["history"]:
         best, measure = training["best epoch"], training["plan"]["measure"]
-        found = training["history"][best - 1]
-        return {**({measure: round(found[measure], 2)} if measure in found else {}), "epoch": best}
+        held = measure in training["history"][0]
+        return {**({measure: round(training["best"], 2)} if held else {}), "epoch": best}
     if ridge:
         tried = [score for _, score in ridge["validation"]]
         return {**({"nDCG@5": round(max(tried), 2)} if tried else {}), "lam": float(f"{ridge['lam']:.4g}")}

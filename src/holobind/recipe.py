@@ -167,8 +167,14 @@ def learn(
             resume=watch.resume,
             log=watch.log,
             on_progress=watch.training,
+            warm=warm,
         )
-        told["training"] = {"plan": asdict(plan), "history": at.history, "best epoch": at.best_epoch + 1}
+        told["training"] = {
+            "plan": asdict(plan),
+            "history": at.history,
+            "best": at.best,
+            "best epoch": at.best_epoch + 1,  # 0: the start
+        }
     chosen = {name: value for name, value in asdict(recipe).items() if value is not None}
     model.about = {
         **(about or {}),

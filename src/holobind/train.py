@@ -48,6 +48,7 @@ def fit(
     log: Path | None = None,
     on_progress: Callable[[Progress, Plan], None] | None = None,
     every: float = 600.0,
+    warm: bool = False,
     fabric: Fabric | None = None,
 ) -> Progress:
     """Train `model` in place; it ends with the weights of its best epoch.
@@ -56,6 +57,7 @@ def fit(
     resume       continue from it, if it is there; the result is that of a run without interruption, to the bit (but
                  not with a time limit, which makes the learning rate depend on the clock)
     log          a file that gets a line of JSON for each epoch of this run
+    warm         the model has learned before: if no epoch is better than its start, it ends as it began
 
     Under torchrun all processes call it with the same arguments; the checkpoint is on a file system that they share.
     """
@@ -63,7 +65,7 @@ def fit(
     if len(examples) != Y.shape[0] or len(examples) < 1:
         raise OptionError(f"train: wants as many inputs as rows of labels; got {len(examples)} and {Y.shape[0]}")
     fabric = fabric or launch(plan.precision)
-    run = _Run(model, examples, Y, plan, fabric, checkpoint, log, on_progress, every)
+    run = _Run(model, examples, Y, plan, fabric, checkpoint, log, on_progress, every, warm)
     if resume and checkpoint is not None:
         run.restore()
     run.go()
@@ -104,9 +106,10 @@ class _Run:
         log: Path | None,
         on_progress: Callable[[Progress, Plan], None] | None,
         every: float,
+        warm: bool,
     ) -> None:
         self.model, self.examples, self.Y, self.plan, self.fabric = model, examples, Y, plan, fabric
-        self.first = fabric.global_rank == 0
+        self.first, self.warm = fabric.global_rank == 0, warm
         self.checkpoint, self.log, self.every = checkpoint, log if self.first else None, every
         self.tell = on_progress if self.first and on_progress else lambda at, plan: None
         self.kept, self.held = split(len(examples), plan.validation, plan.seed)
@@ -127,6 +130,9 @@ class _Run:
         self.model.train()
         devices = [self.fabric.device] if self.fabric.device.type == "cuda" else []
         with _signals() as told, torch.random.fork_rng(devices):
+            if self.warm and len(self.held) and not at.history and not at.step:
+                self.keep(self.measure())
+                at.best_epoch = -1  # before the first
             while not at.finished:
                 rows, since = 0, time.monotonic()
                 for index in self.batches():
@@ -183,7 +189,7 @@ class _Run:
 
     def rate(self) -> float:
         at, plan = self.at, self.plan
-        done = (at.epoch + (at.step + 1) / at.steps) / plan.epochs
+        done = (at.epoch + (at.step + 0.5) / at.steps) / plan.epochs  # the middle of the step: no step has rate 0
         if plan.time_limit is not None:
             done = max(done, at.seconds / max(1e-9, plan.time_limit - at.measuring))
         return plan.rate(done)
@@ -217,12 +223,15 @@ class _Run:
             with self.log.open("a", encoding="utf-8") as file:
                 file.write(_line(at.history[-1]))
         if measured > at.best:
-            at.best, at.best_epoch = measured, at.epoch
-            self.best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+            self.keep(measured)
         impatient = bool(len(self.held)) and 0 < plan.patience <= at.epoch - at.best_epoch
         at.epoch, at.step, at.total = at.epoch + 1, 0, 0.0
         at.finished = at.epoch >= plan.epochs or impatient or self.late()
         self.tell(at, plan)
+
+    def keep(self, measured: float) -> None:
+        self.at.best, self.at.best_epoch = measured, self.at.epoch
+        self.best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
 
     def measure(self) -> float:
         """The plan's measure on the rows held out; without any, minus the training loss."""

@@ -1,0 +1,66 @@
+"""The default recipe on four datasets: accuracy, CPU seconds and bytes beside what is to be reached.
+
+    .venv/bin/python experiments/accuracy/final.py [--part validation] [--seeds 3] [--only bibtex ...]
+
+`--part test` trains on all of train and looks at test. The last line printed is JSON.
+"""
+
+import argparse
+import json
+import time
+
+import numpy as np
+from common import NAMES, figures, line, split
+from safetensors.torch import save
+
+from holobind import recall
+
+# P@1, P@5, PSP@1, PSP@5; CPU seconds of omikuji Bonsai and half of its megabytes
+GOALS = {
+    "bibtex": (65.1, 29.1, 52.3, 60.6, 1.7, 2.1),
+    "delicious": (69.6, 59.3, 34.6, 35.9, 14, 3.35),
+    "cooking-stackexchange": (73.5, 31.6, 55.0, 63.5, None, None),
+    "tibkat-core-en": (47.0, 22.5, 21.0, 27.0, 90, 38.5),
+}
+MEASURES = ("P@1", "P@5", "PSP@1", "PSP@5")
+
+
+def run(name, part, seed, dim):
+    X, Y, X_held, Y_held = split(name, part)
+    cpu = time.process_time()
+    model = recall.fit(X, Y, seed=seed, dim=dim)
+    cpu = time.process_time() - cpu
+    header, tensors = model.tensors()
+    model = recall.Recall.from_tensors(header, tensors)
+    began, used = time.perf_counter(), time.process_time()
+    top = model.codebook.top_k(model.encode(X_held), 5)[1].numpy()
+    wall, used = time.perf_counter() - began, time.process_time() - used
+    found = figures(Y_held, top, Y) | {"cpu": cpu, "MB": len(save(tensors)) / 1e6}
+    found |= {"rows/s": X_held.shape[0] / wall, "rows/cpu s": X_held.shape[0] / used}
+    chosen = f"d{header['dim']} lam {model.lam:.2g} p{model.sharpness:g} a{model.strength:g}"
+    print(line(f"{name[:9]} {seed} {chosen}", found), f"{cpu:5.1f} s {found['MB']:6.2f} MB", flush=True)
+    return found
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--part", choices=["validation", "test"], default="validation")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", default=NAMES)
+    parser.add_argument("--dim", type=int)
+    options = parser.parse_args()
+    X, Y, *_ = split("bibtex")
+    recall.fit(X[:50], Y[:50]).encode(X[:9])  # compiles
+    means = {}
+    for name in options.only:
+        runs = [run(name, options.part, seed, options.dim) for seed in range(options.seeds)]
+        means[name] = {key: round(float(np.mean([r[key] for r in runs])), 2) for key in runs[0]}
+    print(f"\n{options.part}, means of {options.seeds} seeds; in brackets what is to be reached")
+    for name, mean in means.items():
+        goals = zip((*MEASURES, "cpu", "MB"), GOALS[name], strict=True)
+        print(f"{name:24s}" + "  ".join(f"{key} {mean[key]:.2f} ({goal})" for key, goal in goals))
+    print(json.dumps({"part": options.part, "seeds": options.seeds, "means": means}))
+
+
+if __name__ == "__main__":
+    main()
