@@ -1,11 +1,11 @@
 """Does one second moment a row cost accuracy? RowAdam beside lazy and dense Adam, on rows held out of training.
 
-    .venv/bin/python experiments/row_moments.py bibtex|tibkat-core-en [--data ../shared/data] [--seeds 3] [--kind rows ...] [--rate 1e-3 ...]
+    .venv/bin/python experiments/row_moments.py bibtex|tibkat-core-en [--data ../shared/data] [--seeds 3]
 
 An FC network (512, 512) with a holographic head and the softmax loss; only the optimiser of its first, sparse layer
 changes: `rows` is RowAdam, `lazy` torch's SparseAdam (a second moment for every weight, updated where its row
-occurred), `dense` Adam on the dense gradient. Each takes its best learning rate; the figure is P@1 of the best epoch on rows held
-out of TRAIN, mean over seeds.
+occurred), `dense` Adam on the dense gradient. Each takes its best learning rate; the figure is P@1 of the best epoch
+on rows held out of TRAIN, mean over seeds.
 """
 
 import argparse
