@@ -6,8 +6,8 @@ For every dataset (bibtex and tibkat-core-en where `--data` has them, and synthe
 a process of its own for each model says how many rows a second it trains on in full steps of the training loop, how
 many it predicts (`Model.top_k`: features to the top 5, in batches, best of three passes over up to 8,000 rows), and its
 peak memory. `default` is what `holobind train` makes: the closed form, whose training time is that of the solution (lam
-given, not searched). FC has two hidden layers of 512. The last line printed is JSON; the bars are of prediction by
-the default model: 20,000 rows a second on bibtex, 3,000 on tibkat-core-en.
+given, not searched). FC has two hidden layers of 512. The last line printed is JSON; the bars are those of prediction
+by the default model: 20,000 rows a second on bibtex, 3,000 on tibkat-core-en.
 """
 
 import argparse

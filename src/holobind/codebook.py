@@ -133,9 +133,13 @@ class OrbitCodebook(Codebook):
                 yield slice(top, min(top + height, rows)), start, min(start + width * self.dim, last)
 
     def _tile(self, rows: int, memory: int) -> tuple[int, int]:
-        """How many rows and how many bases to score at once: 12 bytes a score, with the products' spectra."""
+        """How many rows and how many bases to score at once: 12 bytes a score, with the products' spectra.
+
+        Where a tile has room for all bases of more than 16 rows it takes more rows: few labels are then scored in
+        few operations.
+        """
         transforms = max(1, min(TILE, memory // 12) // self.dim)
-        height = max(1, min(rows, 16, transforms))
+        height = max(1, min(rows, max(16, transforms // self.n_bases), transforms))
         return height, max(1, min(self.n_bases, transforms // height))
 
     def _top_k(self, v: Tensor, k: int, memory: int, first: int, last: int) -> tuple[Tensor, Tensor]:
