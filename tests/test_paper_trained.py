@@ -98,6 +98,15 @@ def test_a_network_that_two_tables_ask_for_is_trained_once(tmp_path, trained):
     assert not trained
 
 
+def test_a_network_trained_in_another_way_is_another_cell(tmp_path, trained):
+    source = datasets.available(tmp_path / "data")[0]
+    for rate in (0.1, 0.2, 0.1):
+        training.finish(
+            tmp_path, [training.Job(source, "one", training.fc(epochs=1, learning_rate=rate))], 0, quick=True
+        )
+    assert [r.learning_rate for r in trained] == [0.1, 0.2]
+
+
 def test_more_seeds_are_trained_unless_a_dataset_is_large(tmp_path, trained, monkeypatch):
     monkeypatch.setattr(training, "PLAN", training.PLAN | {"epochs": 1})
     options = {"data": tmp_path / "data", "only": ["bibtex"]}

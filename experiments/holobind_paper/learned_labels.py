@@ -7,7 +7,7 @@ from typing import Any
 from holobind_paper import learned, published
 
 DATASETS = ("Wiki10-31K", "Bibtex", "Delicious")
-SIZES = ((512, 400), (512, 800))  # hidden units and d'
+SIZES = ((512, 100), (512, 400))  # hidden units and d'
 WIKI10 = ((512, 400), (2048, 400), (2048, 750), (2048, 1500), (2048, 3000))  # the paper's
 
 

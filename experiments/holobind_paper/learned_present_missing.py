@@ -7,7 +7,7 @@ from typing import Any
 from holobind_paper import learned
 
 DATASETS = ("Wiki10-31K", "Bibtex", "Delicious")
-DIMENSIONS = (100, 400, 800)
+DIMENSIONS = (100, 400)
 
 
 def run(
