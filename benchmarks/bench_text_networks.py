@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/bench_text_networks.py [--part documents paper packed]
 
 documents  whole training steps (forward, loss, backward, Adam; by rows for embeddings) of FC, XML-CNN and the attention
-           LSTM with their published sizes, each with the paper's linear head (BCE) and two holographic ones, at the
+           LSTM with their default sizes, each with the paper's linear head (BCE) and two holographic ones, at the
            shape of a library catalogue: 17,569 labels, texts of 20 to 500 words, batches of like length. Contenders
            take turns batch by batch; the best of several times with each batch counts.
 paper      execution (forward) and optimisation (loss, gradients, update) of XML-CNN at the shapes of the paper's four

@@ -20,6 +20,7 @@ from holobind import algebra, metrics, train
 from holobind.head import HolographicHead
 from holobind.model import Model
 from holobind.networks import FC
+from holobind.recipe import HIDDEN
 from holobind_paper import cells, result, training
 from holobind_paper.training import Job
 
@@ -77,7 +78,7 @@ def exact(p: Tensor) -> Tensor:
 def with_exact_inverse(job: Job, out: Path) -> dict[str, Any]:
     """Train with naive vectors and exact unbinding from p and m."""
     dataset, recipe = training.load(job.source), job.recipe
-    body = FC(dataset.n_features, recipe.hidden, seed=recipe.seed)
+    body = FC(dataset.n_features, recipe.hidden or HIDDEN["fc"], seed=recipe.seed)
     assert recipe.dim is not None
     head = HolographicHead(body.out_features, dataset.n_labels, recipe.dim, "naive", "query", recipe.seed)
     for key in (head.p, head.m):

@@ -21,7 +21,7 @@ import numpy as np
 from holobind import metrics
 from holobind.data import Dataset
 from holobind.errors import Stopped
-from holobind.recipe import Recipe, Watch, learn
+from holobind.recipe import HIDDEN, Recipe, Watch, learn
 from holobind_paper import cells, result
 from holobind_paper.datasets import Source, chosen
 
@@ -231,7 +231,7 @@ def _title(job: Job) -> str:
     recipe = job.recipe
     if recipe.solved:
         return "ridge"
-    words = [recipe.network, *(str(n) for n in recipe.hidden), recipe.loss or "softmax"]
+    words = [recipe.network, *(str(n) for n in recipe.hidden or HIDDEN[recipe.network]), recipe.loss or "softmax"]
     if recipe.head == "holographic":
         words += [recipe.codebook, str(recipe.dim), *("learned-" + part for part in recipe.learn)]
     if job.compute is not None:

@@ -33,7 +33,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         clf.save("model.safetensors")
 
     X is a matrix of features, sparse or dense, or with text=True a list of texts, whose tf-idf becomes part of the
-    model. y is one of
+    model; with network="cnn" or "lstm", their tokenizer. y is one of
 
     - a vector with one class a row;
     - a list of sets (or lists, or tuples) of label names;
@@ -74,12 +74,19 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         codebook: str = "orbit",
         learn: Sequence[str] = (),
         wide: bool = False,
-        hidden: Sequence[int] = (512, 512),
-        dropout: float = 0.0,
-        feature_dropout: float = 0.0,
+        hidden: Sequence[int] | None = None,
+        dropout: float | None = None,
+        feature_dropout: float | None = None,
         lam: float | None = None,
         normalise: bool = True,
         text: bool = False,
+        tokenizer: str = "word",
+        vocabulary: int = 50_000,
+        longest: int = 500,
+        word_vectors: str | Path | None = None,
+        embedding: int | None = None,
+        filters: int = 128,
+        states: int = 256,
         epochs: int | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,
@@ -105,6 +112,13 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.lam = lam
         self.normalise = normalise
         self.text = text
+        self.tokenizer = tokenizer
+        self.vocabulary = vocabulary
+        self.longest = longest
+        self.word_vectors = word_vectors
+        self.embedding = embedding
+        self.filters = filters
+        self.states = states
         self.epochs = epochs
         self.batch_size = batch_size
         self.learning_rate = learning_rate
@@ -199,7 +213,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             known = {name: _plain(value) for name, value in dict(options).items() if name in SETTINGS}
             Recipe(**known)
             threshold = dict(said).get("threshold")
-            found = cls(**{**known, "text": model.tfidf is not None}, threshold=threshold and float(threshold))
+            found = cls(**{**known, "text": model.reads_texts}, threshold=threshold and float(threshold))
             found._adopt(model, Targets.from_json(said, model.label_names, model.n_labels))
         except (DataError, TypeError, ValueError) as error:
             raise FileError(f"{path} does not say how to predict with it: {error}") from error

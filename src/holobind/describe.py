@@ -6,6 +6,7 @@ from rich.table import Table
 
 from holobind.head import LinearHead
 from holobind.model import Model
+from holobind.networks import AttentionLstm, Network, XmlCnn
 
 
 def description(model: Model) -> dict[str, Any]:
@@ -15,6 +16,7 @@ def description(model: Model) -> dict[str, Any]:
         "kind": kind(model),
         "reads": "texts" if model.reads_texts else "features",
         "features": getattr(model.network, "n_features", None),
+        "tokens": model.tokenizer and model.tokenizer.n_tokens,
         "labels": model.n_labels,
         "most frequent labels": most if model.label_names is None else [model.label_names[i] for i in most],
         "training points": model.seen.points,
@@ -27,7 +29,7 @@ def description(model: Model) -> dict[str, Any]:
 def table(told: dict[str, Any]) -> Table:
     """A description, with the "path" and "bytes" of the file, for people."""
     about = told["about"]
-    features = told["features"] or 0
+    features = told["features"] or told["tokens"] or 0
     linear, smaller = told["linear output layer"], told["output layer smaller by"]
     rows = {
         "model": told["kind"],
@@ -51,10 +53,7 @@ def table(told: dict[str, Any]) -> Table:
 
 def kind(model: Model) -> str:
     """Network, head and loss in one line."""
-    hidden = getattr(model.network, "hidden", ())
-    network = f"network with hidden layers {', '.join(map(str, hidden))}" if hidden else "linear network"
-    if getattr(model.network, "wide", None) is not None:
-        network += " and a linear path"
+    network = _network(model.network)
     if isinstance(model.head, LinearHead):
         head = f"linear head of {model.n_labels:,} labels"
     else:
@@ -62,6 +61,19 @@ def kind(model: Model) -> str:
         head = f"holographic head of {model.n_labels:,} labels in {model.head.codebook.dim:,} numbers ({book} codebook)"
     solved = "ridge" in model.about and "training" not in model.about
     return f"{network}, {head}, {'solved in closed form' if solved else f'{model.head.kind} loss'}"
+
+
+def _network(network: Network) -> str:
+    said = network.config() if isinstance(network, XmlCnn | AttentionLstm) else {}
+    if isinstance(network, XmlCnn):
+        filters = f"{said['filters']} filters of each of the widths {', '.join(map(str, said['widths']))}"
+        return f"convolutions over words, {filters}, a hidden layer of {said['bottleneck']}"
+    if isinstance(network, AttentionLstm):
+        layers = ", ".join(map(str, said["layers"]))
+        return f"LSTM of {said['states']} states in both directions, attention, hidden layers {layers}"
+    hidden = getattr(network, "hidden", ())
+    told = f"network with hidden layers {', '.join(map(str, hidden))}" if hidden else "linear network"
+    return told if getattr(network, "wide", None) is None else f"{told} and a linear path"
 
 
 def validation(about: dict[str, Any]) -> dict[str, float]:

@@ -6,9 +6,10 @@
 
 The file is a `container` of kind "model" and version 1. Its header:
 
-    network    {"class": "fc", and what its `config` says}
+    network    {"class": "fc", "cnn" or "lstm", and what its `config` says}
     head       {"class": "holographic", "dim", "codebook", "seed", "loss", "learn"} or {"class": "linear", "loss"}
     normalise  whether rows of features are scaled to length 1
+    tokens     of a text network: {"kind", "lowercase", "longest": tokens read of a text, "merges": how many}
     about      how it was trained: data, options, seconds, metrics; any JSON
 
 and its tensors:
@@ -17,7 +18,8 @@ and its tensors:
     label_counts        (L) int32, how often each label occurs in training
     points              (1) int64, in how many points
     label_names         where known: UTF-8 lines, deflated, as uint8
-    words, idf          of a model that reads texts: its words as lines, deflated, and (words) float32
+    words, idf          of a model that makes features of texts: its words as lines, deflated, and (words) float32
+    tokens, merges      of a text network: its tokenizer's, as lines, deflated; a merge is two tokens with a blank
 
 A file is refused unless every number in it is finite, every tensor has the shape that the rest of the file implies, and
 nothing is left over. Only lines unpack to more than the file has: to 1 kB a line on average and 64 kB, no more.
@@ -25,7 +27,7 @@ nothing is left over. Only lines unpack to more than the file has: to 1 kB a lin
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -38,8 +40,11 @@ from holobind.data import Part, Tfidf
 from holobind.errors import DataError, FileError, HolobindError, OptionError
 from holobind.head import HolographicHead, LinearHead
 from holobind.labelspace import merged
-from holobind.networks import FC, Network, SparseExamples
-from holobind.networks.inputs import Examples
+from holobind.networks import FC, AttentionLstm, Network, SparseExamples, XmlCnn
+from holobind.networks.inputs import Examples, portions
+
+if TYPE_CHECKING:
+    from holobind.text import Tokenizer
 
 Head = HolographicHead | LinearHead
 Inputs = Any  # a scipy sparse matrix, a dense array, or a sequence of texts
@@ -47,7 +52,8 @@ Progress = Callable[[str, float], None]
 
 VERSION = 1
 BATCH = 1024
-NETWORKS: dict[str, type[Network]] = {"fc": FC}
+LONGEST = 500  # tokens of a text
+NETWORKS: dict[str, type[Network]] = {"fc": FC, "cnn": XmlCnn, "lstm": AttentionLstm}
 LARGEST = float(np.finfo(np.float32).max)
 # What a header that makes no sense leads to while a model is built as it says.
 REFUSED = (HolobindError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError)
@@ -64,12 +70,15 @@ class Model(nn.Module):
         *,
         normalise: bool = True,
         tfidf: Tfidf | None = None,
+        tokenizer: "Tokenizer | None" = None,
+        longest: int = LONGEST,
         label_names: Sequence[str] | None = None,
         about: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
         self.network, self.head = network, head
         self.seen, self.normalise, self.tfidf = seen, normalise, tfidf
+        self.tokenizer, self.longest = tokenizer, longest
         self.label_names = None if label_names is None else list(label_names)
         self.about = about or {}
 
@@ -80,7 +89,7 @@ class Model(nn.Module):
     @property
     def reads_texts(self) -> bool:
         """Whether it was trained on texts, and not on features alone."""
-        return self.tfidf is not None
+        return self.tfidf is not None or self.tokenizer is not None
 
     def forward(self, inputs: Any, labels: Tensor, offsets: Tensor) -> Tensor:
         """The loss of a batch: what training calls, also from several processes."""
@@ -89,6 +98,8 @@ class Model(nn.Module):
     def examples(self, inputs: Inputs) -> Examples:
         """Inputs as the network takes them: features in rows, or texts if the model was trained on texts."""
         texts = _texts(inputs)
+        if texts is not None and self.tokenizer is not None:
+            return self.tokenizer.encode(texts, self.longest)
         if texts and self.tfidf is None:
             raise DataError("this model was trained on features and cannot read texts; give it rows of features")
         if texts is not None and self.tfidf is not None:
@@ -110,20 +121,18 @@ class Model(nn.Module):
     def outputs(self, inputs: Inputs, progress: Progress | None = None) -> Iterator[tuple[NDArray[np.intp], Tensor]]:
         """What the network gives for batches of rows, and which rows they are; every row once."""
         examples = inputs if hasattr(inputs, "batch") else self.examples(inputs)
-        order = np.arange(len(examples))
-        if examples.sizes is not None:  # rows of like size cost the same
-            order = np.argsort(examples.sizes, kind="stable")
+        done = 0
         device = next(self.parameters()).device
         was = self.training
         self.eval()
         try:
-            for first in range(0, len(order), BATCH):
-                index = order[first : first + BATCH]
+            for index in portions(examples, np.arange(len(examples)), BATCH):
                 with torch.inference_mode():
                     found = self.network(examples.batch(index).to(device))
                 yield index, found
+                done += len(index)
                 if progress:
-                    progress("predicting", min(first + BATCH, len(order)) / len(order))
+                    progress("predicting", done / len(examples))
         finally:
             self.train(was)
 
@@ -272,6 +281,11 @@ class Model(nn.Module):
             "normalise": self.normalise,
             "about": self.about,
         }
+        if _wants_tokens(self.network):
+            if self.tokenizer is None:
+                raise OptionError("a model with a text network is saved with its tokenizer; give it one")
+            header["tokens"], packed = _pack(self.tokenizer, self.longest)
+            tensors |= packed
         container.write(path, "model", VERSION, header, tensors)
 
 
@@ -308,6 +322,9 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor]) -> Model:
             raise FileError(
                 f"it has {len(idf)} words for a network of {str(described.get('n_features'))[:20]} features"
             )
+    tokenizer, longest = None, LONGEST
+    if _wants_tokens(NETWORKS[kind]):
+        tokenizer, longest = _unpack(header["tokens"], tensors, described["n_tokens"])
     parts: dict[str, dict[str, Tensor]] = {"network": {}, "head": {}}
     for name, tensor in tensors.items():
         part, _, rest = name.partition(".")
@@ -327,6 +344,8 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor]) -> Model:
         seen,
         normalise=header["normalise"],
         tfidf=tfidf,
+        tokenizer=tokenizer,
+        longest=longest,
         label_names=names,
         about=header["about"],
     ).eval()
@@ -355,6 +374,34 @@ def _head(said: dict[str, Any], inside: int, n_labels: int, tensors: dict[str, T
     _check_shapes("head", dict(head.state_dict()), tensors)
     head.load_state_dict(tensors)
     return head
+
+
+def _wants_tokens(network: Network | type[Network]) -> bool:
+    return (network if isinstance(network, type) else type(network)) in (XmlCnn, AttentionLstm)
+
+
+def _pack(tokenizer: "Tokenizer", longest: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    merges = [f"{a} {b}" for a, b in tokenizer.merges]
+    said = {"kind": tokenizer.kind, "lowercase": tokenizer.lowercase, "longest": longest, "merges": len(merges)}
+    tensors = {"tokens": container.packed(tokenizer.tokens)}
+    return said, tensors | ({"merges": container.packed(merges)} if merges else {})
+
+
+def _unpack(said: dict[str, Any], tensors: dict[str, Tensor], n_tokens: Any) -> tuple["Tokenizer", int]:
+    """A tokenizer as large as the network's embedding, whose shape is compared with its weights later."""
+    from holobind.text import Tokenizer
+
+    longest, n = said["longest"], said["merges"]
+    stored = tensors["network.embedding.weight"].shape[:1]
+    if type(longest) is not int or longest < 1 or type(n) is not int or (n_tokens,) != tuple(stored):
+        raise FileError(f"its tokenizer does not fit a network of {str(n_tokens)[:20]} tokens")
+    if not 0 <= n <= n_tokens:
+        raise FileError(f"its tokenizer has {str(n)[:20]} merges for {n_tokens} tokens")
+    merges = [line.split(" ") for line in _lines(tensors, "merges", n)] if n else []
+    if any(len(pair) != 2 for pair in merges):
+        raise FileError("its merges are not two tokens each")
+    tokens = _lines(tensors, "tokens", n_tokens)
+    return Tokenizer(tokens, [(a, b) for a, b in merges], said["kind"], said["lowercase"]), longest
 
 
 def _describe(head: Head) -> dict[str, Any]:

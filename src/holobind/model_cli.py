@@ -29,28 +29,37 @@ Epochs = Annotated[
     int | None, typer.Option(min=1, help="Rounds over the training data.  [default: 5 to 30, by its size]")
 ]
 TimeLimit = Annotated[float | None, typer.Option(min=0, help="Seconds that training may take.")]
+TEXT = "Text networks: cnn, lstm"
 Seed = Annotated[int, typer.Option(min=0, help="Every random choice follows from it.")]
 
 
 @app.command()
 def train(
     data: Data,
-    network: Annotated[str | None, typer.Option(help="linear or fc, two hidden layers.  [default: linear]")] = None,
+    network: Annotated[
+        str | None, typer.Option(help="linear, fc (hidden layers), or from texts: cnn, lstm.  [default: linear]")
+    ] = None,
     head: Annotated[str | None, typer.Option(help="holographic or linear.  [default: holographic]")] = None,
     loss: Annotated[
         str | None,
         typer.Option(
-            help="ridge (closed form), softmax, query, query-abs, regression, bce.  [default: ridge; fc: softmax]"
+            help="ridge (closed form), softmax, query, query-abs, regression, bce.  [default: ridge; fc...: softmax]"
         ),
     ] = None,
     dim: Annotated[
         int | None, typer.Option(min=1, help="Numbers in the output.  [default: up to 1024, by labels]")
     ] = None,
     codebook: Annotated[str | None, typer.Option(help="orbit or random label vectors.  [default: orbit]")] = None,
-    hidden: Annotated[str | None, typer.Option(help="Sizes of fc's hidden layers.  [default: 512,512]")] = None,
+    hidden: Annotated[
+        str | None, typer.Option(help="Sizes of hidden layers.  [default: 512,512; cnn: 512; lstm: 256]")
+    ] = None,
     wide: Annotated[bool, typer.Option("--wide", help="fc beside the closed form, which it then improves.")] = False,
-    dropout: Annotated[float | None, typer.Option(help="Share of hidden units left out.  [default: 0]")] = None,
-    feature_dropout: Annotated[float | None, typer.Option(help="Share of features left out.  [default: 0]")] = None,
+    dropout: Annotated[
+        float | None, typer.Option(help="Share of hidden units left out.  [default: 0; cnn, lstm: 0.5]")
+    ] = None,
+    feature_dropout: Annotated[
+        float | None, typer.Option(help="Share of features left out.  [default: 0; cnn: 0.25; lstm: 0.2]")
+    ] = None,
     lam: Annotated[float | None, typer.Option(help="Penalty of the closed form.  [default: by validation]")] = None,
     epochs: Epochs = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Rows of a step.  [default: 32 to 512]")] = None,
@@ -60,6 +69,27 @@ def train(
     text: Annotated[
         bool, typer.Option("--text", help="Make features of the texts, even if the data has some.")
     ] = False,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="word, or bpe: parts of words.  [default: word]", rich_help_panel=TEXT)
+    ] = None,
+    vocabulary: Annotated[
+        int | None, typer.Option(min=3, help="Different tokens, at most.  [default: 50,000]", rich_help_panel=TEXT)
+    ] = None,
+    longest: Annotated[
+        int | None, typer.Option(min=1, help="Tokens read of a text.  [default: 500]", rich_help_panel=TEXT)
+    ] = None,
+    word_vectors: Annotated[
+        Path | None, typer.Option(help="Start from this file of GloVe, word2vec or fastText.", rich_help_panel=TEXT)
+    ] = None,
+    embedding: Annotated[
+        int | None, typer.Option(min=1, help="Numbers in a word's vector.  [default: 300]", rich_help_panel=TEXT)
+    ] = None,
+    filters: Annotated[
+        int | None, typer.Option(min=1, help="Of cnn, of each width.  [default: 128]", rich_help_panel=TEXT)
+    ] = None,
+    states: Annotated[
+        int | None, typer.Option(min=1, help="Of lstm, in each direction.  [default: 256]", rich_help_panel=TEXT)
+    ] = None,
     precision: Annotated[str | None, typer.Option(help="32-true, bf16-mixed, ...  [default: 32-true]")] = None,
     out: Annotated[Path, typer.Option(help="The model.")] = Path("model.safetensors"),
     log: Annotated[Path | None, typer.Option(help="Add a line of JSON for each epoch to this file.")] = None,
@@ -81,6 +111,8 @@ def train(
 
         holobind train bibtex --network fc --epochs 50 --resume
 
+        holobind train reviews.jsonl --network cnn --embedding 100 --longest 200
+
         torchrun --nproc-per-node 2 -m holobind train bibtex --network fc
     """
     import holobind as hb
@@ -98,6 +130,13 @@ def train(
         "dropout": dropout,
         "feature_dropout": feature_dropout,
         "lam": lam,
+        "tokenizer": tokenizer,
+        "vocabulary": vocabulary,
+        "longest": longest,
+        "word_vectors": word_vectors,
+        "embedding": embedding,
+        "filters": filters,
+        "states": states,
         "epochs": epochs,
         "batch_size": batch_size,
         "learning_rate": learning_rate,

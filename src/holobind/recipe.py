@@ -2,6 +2,7 @@
 
 model = learn(part, Recipe())                              the closed form: seconds
 model = learn(part, Recipe(network="fc", loss="query"))    the paper's
+model = learn(part, Recipe(network="cnn"))                 from the words of the texts, in their order
 """
 
 import math
@@ -9,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -22,33 +23,52 @@ from holobind.data import Part, Tfidf
 from holobind.errors import DataError, OptionError
 from holobind.head import HolographicHead, LinearHead
 from holobind.model import Head, Model
-from holobind.networks import FC, Network
+from holobind.networks import FC, AttentionLstm, Network, XmlCnn
 from holobind.networks.inputs import Examples, Index, SparseExamples, label_sets
 from holobind.plan import Plan, Progress
 
-NetworkName = Literal["linear", "fc"]
+if TYPE_CHECKING:
+    from holobind.text import Tokenizer
+
+NetworkName = Literal["linear", "fc", "cnn", "lstm"]
 HeadName = Literal["holographic", "linear"]
 LossName = Literal["ridge", "softmax", "query", "query-abs", "regression", "bce"]
 CodebookName = Literal["orbit", "random", "naive"]
+TokenizerName = Literal["word", "bpe"]
 
+HIDDEN = {"fc": (512, 512), "cnn": (512,), "lstm": (256,)}
 MOST = 1 << 32  # bytes of weights beyond which a linear output layer is refused
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What to train; None stands for a choice by the data.
+    """What to train; None stands for a choice by the data or by the network.
 
-    network    "linear": features to output by one matrix. "fc": the paper's two hidden layers of 512
+    network    "linear": features to output by one matrix. "fc": the paper's two hidden layers of 512. From texts,
+               word by word: "cnn", XML-CNN, and "lstm", a bidirectional LSTM with attention
     head       "holographic", or "linear" with one output a label
     loss       "ridge" solves a linear network in closed form (its default). Holographic heads: "softmax" (the default
-               of fc), "query" (the paper's), "query-abs", "regression". Linear heads: "bce" (default), "softmax"
+               of others), "query" (the paper's), "query-abs", "regression". Linear heads: "bce" (default), "softmax"
     dim        numbers in the holographic output; up to 1024, but no more than the labels need
     codebook   "orbit", "random" (the paper's), "naive" (its failed ablation); see `HolographicHead`
     wide       a linear path beside the hidden layers of fc, which starts from the closed form
-    hidden     sizes of the hidden layers of fc
+    hidden     sizes of the hidden layers: 512, 512 of fc, 512 of cnn, which has one, 256 of lstm
+    dropout    share of hidden units left out in training: 0 of fc, else 0.5
+    feature_dropout   share of the features left out: 0; of the numbers in words' vectors: 0.25 of cnn, 0.2 of lstm
     lam        the penalty of the closed form; None: chosen on held-out rows
     normalise  scale rows of features to length 1
-    text       make features of the texts, even if the data brings some
+    text       make features of the texts, even if the data brings some; cnn and lstm read texts in any case
+
+    Of cnn and lstm:
+
+    tokenizer      "word", or "bpe": the frequent parts of words
+    vocabulary     how many different tokens, at most
+    longest        how many tokens of a text are read
+    word_vectors   a file of word vectors to start from, in the text format of GloVe, word2vec and fastText
+    embedding      numbers in the vector of a word; 300, or what the file has
+    filters        of cnn, for each of its widths, 2, 4 and 8
+    states         of lstm, in each direction
+
     epochs, batch_size, learning_rate, ...   as in `plan.Plan`
     """
 
@@ -59,12 +79,19 @@ class Recipe:
     codebook: CodebookName = "orbit"
     learn: Sequence[Literal["present", "missing", "labels"]] = ()
     wide: bool = False
-    hidden: Sequence[int] = (512, 512)
-    dropout: float = 0.0
-    feature_dropout: float = 0.0
+    hidden: Sequence[int] | None = None
+    dropout: float | None = None
+    feature_dropout: float | None = None
     lam: float | None = None
     normalise: bool = True
     text: bool = False
+    tokenizer: TokenizerName = "word"
+    vocabulary: int = 50_000
+    longest: int = 500
+    word_vectors: str | Path | None = None
+    embedding: int | None = None
+    filters: int = 128
+    states: int = 256
     epochs: int | None = None
     batch_size: int | None = None
     learning_rate: float | None = None
@@ -81,18 +108,27 @@ class Recipe:
             ("head", get_args(HeadName)),
             ("loss", (None, *get_args(LossName))),
             ("codebook", get_args(CodebookName)),
+            ("tokenizer", get_args(TokenizerName)),
         ):
             if getattr(self, name) not in allowed:
                 said = ", ".join(str(value) for value in allowed if value is not None)
                 raise OptionError(f"{name} must be one of {said}; got {getattr(self, name)!r}")
-        for name in ("dim", "epochs", "batch_size"):
+        for name in ("dim", "epochs", "batch_size", "embedding"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int) and value >= 1):
                 raise OptionError(f"{name} must be a whole number from 1, or None to have it chosen; got {value!r}")
+        for name, least in (("vocabulary", 3), ("longest", 1), ("filters", 1), ("states", 1)):
+            value = getattr(self, name)
+            if not (isinstance(value, int) and value >= least):
+                raise OptionError(f"{name} must be a whole number from {least}; got {value!r}")
         for name in ("lam", "learning_rate", "time_limit"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):
                 raise OptionError(f"{name} must be a positive number, or None; got {value!r}")
+        for name in ("dropout", "feature_dropout"):
+            value = getattr(self, name)
+            if value is not None and not (isinstance(value, int | float) and 0 <= value < 1):
+                raise OptionError(f"{name} is a share from 0 to below 1; got {value!r}")
         fits = (
             ("ridge", "bce", "softmax")
             if self.head == "linear"
@@ -102,11 +138,24 @@ class Recipe:
             raise OptionError(f"a {self.head} head has the losses {', '.join(fits)}; got {self.loss!r}")
         if self.loss == "ridge" and self.network != "linear":
             raise OptionError(f"the ridge loss is solved for network 'linear'; got network {self.network!r}")
+        if self.wide and self.reads_words:
+            raise OptionError(f"wide is of network 'fc'; got network {self.network!r}")
+        if self.hidden is not None and not len(self.hidden):
+            raise OptionError("hidden must have at least one size, as in (512,)")
+        if self.network == "cnn" and self.hidden is not None and len(self.hidden) != 1:
+            raise OptionError(f"network 'cnn' has one hidden layer; got {len(self.hidden)} sizes")
+        if self.word_vectors is not None and self.tokenizer != "word":
+            raise OptionError(f"word_vectors are of words; take tokenizer 'word', not {self.tokenizer!r}")
 
     @property
     def solved(self) -> bool:
         """Whether the closed form is all there is to it."""
         return self.network == "linear" and self.loss in (None, "ridge")
+
+    @property
+    def reads_words(self) -> bool:
+        """Whether the network is one for texts, word by word."""
+        return self.network in ("cnn", "lstm")
 
 
 @dataclass(frozen=True)
@@ -135,17 +184,20 @@ def learn(
     """
     began = time.perf_counter()
     recipe, watch = recipe or Recipe(), watch or Watch()
-    X, Y = part.X, part.Y
-    if recipe.text:
+    X, Y, tokenizer = part.X, part.Y, None
+    if recipe.reads_words:
+        tfidf, tokenizer = None, _tokenizer(recipe, part)
+    elif recipe.text:
         if part.texts is None:
             raise DataError("the data has no texts to make features of; leave out --text")
         tfidf, X = Tfidf.fit(part.texts)
     plan = None if recipe.solved else _plan(recipe, Y.shape[0])
-    if 0 in (*X.shape, Y.shape[1]):
+    n_features = X.shape[1] if tokenizer is None else tokenizer.n_tokens
+    if 0 in (*Y.shape, n_features):
         raise DataError(
-            f"there is nothing to learn from {X.shape[0]} points, {X.shape[1]} features, {Y.shape[1]} labels"
+            f"there is nothing to learn from {Y.shape[0]} points, {n_features} features, {Y.shape[1]} labels"
         )
-    model = _model(recipe, X.shape[1], Y, label_names, tfidf)
+    model = _model(recipe, n_features, Y, label_names, tfidf, tokenizer)
     told: dict[str, Any] = {}
     warm = recipe.wide or recipe.network == "linear"
     if plan is None:
@@ -153,7 +205,7 @@ def learn(
     else:
         from holobind import train  # Fabric takes longer to import than a small closed form to solve
 
-        examples = model.examples(X)
+        examples: Examples = model.examples(X) if tokenizer is None else _encoded(tokenizer, part, recipe)
         if warm:  # a start that knows the rows held out would make every later epoch look worse
             kept, held = train.split(Y.shape[0], plan.validation, plan.seed)
             told["ridge"] = _solve(model, X[kept], Y[kept], recipe, watch)
@@ -176,6 +228,7 @@ def learn(
             "best epoch": at.best_epoch + 1,  # 0: the start
         }
     chosen = {name: value for name, value in asdict(recipe).items() if value is not None}
+    chosen |= {"word_vectors": str(recipe.word_vectors)} if recipe.word_vectors else {}
     model.about = {
         **(about or {}),
         "recipe": chosen,
@@ -224,26 +277,53 @@ class _Steady(Plan):
         return self.learning_rate
 
 
-def _model(recipe: Recipe, n_features: int, Y: Any, label_names: Sequence[str] | None, tfidf: Tfidf | None) -> Model:
+def _tokenizer(recipe: Recipe, part: Part) -> "Tokenizer":
+    from holobind.text import Tokenizer
+
+    if part.texts is None:
+        raise DataError(
+            f"network {recipe.network!r} reads texts, and the data has none; give texts (the estimator: text=True), "
+            "or take network 'fc'"
+        )
+    return Tokenizer.train(part.texts, recipe.tokenizer, recipe.vocabulary)
+
+
+def _encoded(tokenizer: "Tokenizer", part: Part, recipe: Recipe) -> Examples:
+    return tokenizer.encode(part.texts or [], recipe.longest, cache=True)
+
+
+def _model(
+    recipe: Recipe,
+    n_features: int,
+    Y: Any,
+    label_names: Sequence[str] | None,
+    tfidf: Tfidf | None,
+    tokenizer: "Tokenizer | None",
+) -> Model:
     L = int(Y.shape[1])
     dim = L if recipe.head == "linear" else recipe.dim or solve.dimension(L)
     direct = recipe.network == "linear" or recipe.wide  # the network gives the output; the head has no layer
+    hidden = () if recipe.network == "linear" else HIDDEN[recipe.network] if recipe.hidden is None else recipe.hidden
     if recipe.head == "linear":
-        width = n_features if direct else recipe.hidden[-1]
+        width = n_features if direct else hidden[-1]
         if 4 * L * width > MOST:
             raise OptionError(
                 f"a linear head of {width} x {L} weights would take {4 * L * width / 2**30:.0f} GB; "
                 "take head 'holographic'"
             )
-    network: Network = FC(
-        n_features,
-        () if recipe.network == "linear" else recipe.hidden,
-        dim if direct else None,
-        wide=recipe.wide,
-        dropout=recipe.dropout,
-        feature_dropout=recipe.feature_dropout,
-        seed=recipe.seed,
-    )
+    network: Network
+    if tokenizer is not None:
+        network = _text_network(recipe, tokenizer, hidden)
+    else:
+        network = FC(
+            n_features,
+            hidden,
+            dim if direct else None,
+            wide=recipe.wide,
+            dropout=recipe.dropout or 0.0,
+            feature_dropout=recipe.feature_dropout or 0.0,
+            seed=recipe.seed,
+        )
     inside = None if direct else network.out_features
     head: Head
     if recipe.head == "linear":
@@ -252,7 +332,30 @@ def _model(recipe: Recipe, n_features: int, Y: Any, label_names: Sequence[str] |
         loss = "softmax" if recipe.loss in (None, "ridge") else recipe.loss
         head = HolographicHead(inside, L, dim, recipe.codebook, loss, recipe.seed, recipe.learn)  # type: ignore[arg-type]
     seen = metrics.frequencies(Y)
-    return Model(network, head, seen, normalise=recipe.normalise, tfidf=tfidf, label_names=label_names)
+    return Model(
+        network,
+        head,
+        seen,
+        normalise=recipe.normalise,
+        tfidf=tfidf,
+        tokenizer=tokenizer,
+        longest=recipe.longest,
+        label_names=label_names,
+    )
+
+
+def _text_network(recipe: Recipe, tokenizer: "Tokenizer", hidden: Sequence[int]) -> Network:
+    options: dict[str, Any] = {"seed": recipe.seed, "embedding": recipe.embedding}
+    if recipe.word_vectors is not None:
+        from holobind.text import load_word_vectors
+
+        options["vectors"] = load_word_vectors(recipe.word_vectors, tokenizer, recipe.embedding, recipe.seed)
+        options["embedding"] = options["vectors"].shape[1]
+    options |= {"dropout": recipe.dropout, "embedding_dropout": recipe.feature_dropout}
+    options = {name: value for name, value in options.items() if value is not None}
+    if recipe.network == "cnn":
+        return XmlCnn(tokenizer.n_tokens, filters=recipe.filters, bottleneck=hidden[0], **options)
+    return AttentionLstm(tokenizer.n_tokens, states=recipe.states, layers=hidden, **options)
 
 
 def _solve(model: Model, X: Any, Y: Any, recipe: Recipe, watch: Watch) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from torch.optim import AdamW, Optimizer
 from holobind import checkpoint as stored
 from holobind.errors import FileError, OptionError, Stopped
 from holobind.model import BATCH, Model
-from holobind.networks.inputs import Examples, Index, label_rows, label_sets
+from holobind.networks.inputs import Examples, Index, bucketed, label_rows, label_sets, portions
 from holobind.optimiser import RowAdam
 from holobind.plan import MEASURES, Plan, Progress
 
@@ -158,9 +159,12 @@ class _Run:
         self.model.eval()
 
     def batches(self) -> Iterator[Index]:
-        """What is left of this epoch."""
+        """What is left of this epoch; texts of like length together."""
         order = np.random.default_rng([self.plan.seed, 2, self.at.epoch]).permutation(self.kept)
-        size = self.plan.batch_size
+        size, sizes = self.plan.batch_size, self.examples.sizes
+        if sizes is not None:
+            yield from islice(bucketed(sizes, order, size, [self.plan.seed, 4, self.at.epoch]), self.at.step, None)
+            return
         for first in range(self.at.step * size, len(order), size):
             yield order[first : first + size]
 
@@ -242,8 +246,7 @@ class _Run:
         mine = self.held[self.fabric.global_rank :: self.fabric.world_size]
         total = 0.0
         self.model.eval()
-        for first in range(0, len(mine), BATCH):
-            index = mine[first : first + BATCH]
+        for index in portions(self.examples, mine, BATCH):
             with torch.inference_mode():
                 h = self.model.network(self.examples.batch(index).to(self.fabric.device))
                 top = self.model.head.top_k(h, k)[1].cpu().numpy()
@@ -272,11 +275,13 @@ class _Run:
     def fingerprint(self) -> dict[str, Any]:
         """What must be the same for a run to be continued; a longer time is no other run."""
         sample = np.ascontiguousarray(self.Y.indices[:: self.Y.nnz // 100_000 + 1])
+        sizes = self.examples.sizes
         return {
             "plan": asdict(replace(self.plan, time_limit=None)),
             "network": self.model.network.config(),
             "head": repr(self.model.head),
             "rows": len(self.examples),
+            "sizes": None if sizes is None else zlib.crc32(np.ascontiguousarray(sizes).data),
             "labels": int(self.Y.shape[1]),
             "entries": int(self.Y.nnz),
             "sample": zlib.crc32(sample.astype(np.int64).data),

@@ -23,8 +23,10 @@ class XmlCnn(Network):
     where in the text it found something. A window begins at every word; beyond the text there are zeros. A text of
     fewer than p words has chunks that overlap; an empty one has z = 0.
 
-    Defaults are the published ones. `vectors` (n_tokens, embedding) are initial word vectors; `sparse` gradients of
-    the embedding are for optimisers that take them, see `word_embedding`.
+    Widths, filters (for the smaller datasets), bottleneck, dropout and the size of the embedding are those that Liu et
+    al. say they used, who started from GloVe vectors; p and the dropout of the embedding they do not give. `vectors`
+    (n_tokens, embedding) are initial word vectors; `sparse` gradients of the embedding are for optimisers that take
+    them, see `word_embedding`.
 
     Shapes: Tokens of (rows, longest) -> (rows, bottleneck)
     """

@@ -136,6 +136,25 @@ def bucketed(sizes: NDArray[Any], order: Index, batch_size: int, seed: Any, pool
         yield order[start : start + batch_size]
 
 
+def portions(examples: Examples, rows: Index, most: int, room: int = 1 << 16) -> Iterator[Index]:
+    """Cut rows into batches to predict: of `most` rows, but of texts no more than have `room` for padded tokens.
+
+    Texts come in order of their sizes, so that next to nothing of a batch is padding.
+    """
+    if examples.sizes is None:
+        for first in range(0, len(rows), most):
+            yield rows[first : first + most]
+        return
+    sizes = np.asarray(examples.sizes)[rows]
+    order = np.argsort(sizes, kind="stable")
+    rows, sizes, first = rows[order], sizes[order], 0
+    while first < len(rows):
+        padded = sizes[first : first + most] * np.arange(1, len(rows[first : first + most]) + 1)
+        n = max(1, int(np.searchsorted(padded, room, side="right")))
+        yield rows[first : first + n]
+        first += n
+
+
 def label_sets(Y: Any, index: Index) -> tuple[Tensor, Tensor]:
     """The ragged label sets of some rows of a CSR matrix.  Shapes: -> (total), (rows)"""
     at, offsets = slices(Y.indptr, index)

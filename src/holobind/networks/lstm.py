@@ -28,8 +28,9 @@ class AttentionLstm(Network):
     needs to be turned back: only its attention scores are, which are numbers and not vectors. Packed sequences would
     do the same in 1.6 times the time (two CPU cores, `benchmarks/bench_text_networks.py`).
 
-    Defaults are those published for AttentionXML. `vectors` (n_tokens, embedding) are initial word vectors; `sparse`
-    gradients of the embedding are for optimisers that take them, see `word_embedding`.
+    States, hidden layer and dropout are as the authors of AttentionXML configured it for EUR-Lex; there, word vectors
+    stayed as they were given, and every label had a query of its own. `vectors` (n_tokens, embedding) are initial word
+    vectors; `sparse` gradients of the embedding are for optimisers that take them, see `word_embedding`.
 
     Shapes: Tokens of (rows, longest) -> (rows, out_features)
     """
