@@ -68,7 +68,7 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
     assert clf.model_.about["recipe"]["dim"] == 4
 
 
-@pytest.mark.parametrize("options", [{"dim": 0}, {"network": "cnn"}, {"loss": "bce"}, {"lam": "x"}], ids=str)
+@pytest.mark.parametrize("options", [{"dim": 0}, {"network": "tree"}, {"loss": "bce"}, {"lam": "x"}], ids=str)
 def test_wrong_parameters_are_told_by_fit(options):
     with pytest.raises(hb.OptionError, match=f"{next(iter(options))} |losses"):
         Classifier(**options).fit(*points())
