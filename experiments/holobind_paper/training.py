@@ -129,7 +129,7 @@ def measured(model: Any, source: Source) -> Numbers:
     if told := model.about.get("training"):
         history = told["history"]
         found |= {"best_epoch": told["best epoch"], "epochs_run": len(history)}
-        found["validation"] = [entry["P@1"] for entry in history]
+        found["validation"] = [entry["P@1"] for entry in history if "P@1" in entry]
     return found
 
 
