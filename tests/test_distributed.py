@@ -81,7 +81,9 @@ def test_scoring_shares_of_the_labels_finds_the_same(found):
 
 def test_every_process_solves_the_same_closed_form(place):
     one, other = both(place, "solved")
-    assert same(one, other) and same(one, weights(hb.learn(data(), hb.Recipe())))
+    assert same(one, other)
+    # Alone there may be more threads, and a factored system then differs in rounding.
+    assert_close(one, weights(hb.learn(data(), hb.Recipe())), atol=1e-4, rtol=1e-4)
 
 
 def test_together_without_others_is_alone():

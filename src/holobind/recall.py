@@ -147,7 +147,7 @@ def fit(
     `dim` is the first good size from the number of labels on, or 2048 if they are more. A larger `strength` moves the
     ranking from the head of the labels to their tail; 0 recalls nothing, and then no training row is kept.
 
-    The result depends on the seed, through the codebook and the rows held out, and not on the number of threads.
+    The result depends on the seed, through the codebook and the rows held out, and on threads as in `solve`.
     Shapes: X (n, f), Y (n, L)
     """
     if strength is not None and not (np.isfinite(strength) and strength >= 0):

@@ -107,7 +107,8 @@ def ridge(
     stopped changing before (comparisons with other solvers want 1e-5). `system` and `direct` overrule the choice of
     the cheaper way. Beside X, its transpose and W, and in the search a second W, space is about `memory` bytes.
 
-    The result depends on the seed through the rows held out, and not on the number of threads (torch's).
+    The result depends on the seed through the rows held out. On the number of threads (torch's) it depends only where
+    the system is factored, and there by rounding.
     Shapes: X (n, f), Y (n, L), weights (n), label_weights (L) -> W (f, d), bias (d)
     """
     began = time.perf_counter()
