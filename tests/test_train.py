@@ -491,12 +491,18 @@ def test_told_to_stop_it_leaves_a_checkpoint_and_handlers_as_they_were(part, tmp
     assert same(weights(straight), weights(made)) and timeless(at.history) == timeless(again.history)
 
 
-def test_a_second_signal_ends_it_at_once(part):
-    def tell(at, plan):
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)
+@pytest.mark.parametrize("seconds", [0.0, 2.0])
+def test_a_second_signal_ends_it_at_once_but_not_the_echo_of_the_first(part, monkeypatch, seconds):
+    """`timeout` sends its signal to the process and to its group."""
+    clock = Clock()
+    monkeypatch.setattr(train, "time", clock)
 
-    with pytest.raises(KeyboardInterrupt):
+    def tell(at, plan):
+        signal.raise_signal(signal.SIGTERM)
+        clock.now += seconds
+        signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt if seconds else train.Stopped):
         run(part, model(part), on_progress=tell)
 
 

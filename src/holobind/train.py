@@ -37,6 +37,8 @@ from holobind.plan import MEASURES, Plan, Progress
 
 __all__ = ["Plan", "Progress", "Stopped", "clip", "fit", "launch", "optimisers", "split"]
 
+AGAIN = 1.0  # seconds after which a second signal is meant as one
+
 
 def fit(
     model: Model,
@@ -362,14 +364,17 @@ def _line(entry: dict[str, float]) -> str:
 
 
 @contextmanager
-def _signals() -> Iterator[list[int]]:
-    """The signals to stop that came, Ctrl-C and SIGTERM: to be looked at after each step. A second one ends at once."""
-    told: list[int] = []
+def _signals() -> Iterator[list[float]]:
+    """When signals to stop came, Ctrl-C or SIGTERM: to be looked at after each step. A later second one ends at once.
+
+    Later, because `timeout` and torchrun send the same signal to a process and to its group: twice in a moment.
+    """
+    told: list[float] = []
 
     def handle(number: int, frame: Any) -> None:
-        if told:
+        if told and time.monotonic() - told[0] > AGAIN:
             raise KeyboardInterrupt
-        told.append(number)
+        told.append(time.monotonic())
 
     try:
         before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
