@@ -15,14 +15,14 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import torch
 
 import holobind as hb
-from holobind import recipe as recipes
-from holobind import train
+from holobind import metrics, train
 
 SET, SCALE = "amazon-670k", 0.1
 
@@ -40,36 +40,26 @@ def moved():
 def work(batch, steps, loss):
     torch.set_num_threads(1)
     part = hb.data.synthetic(SET, scale=SCALE).train
-    model = recipes._model(hb.Recipe(network="fc", loss=loss), part.X.shape[1], part.Y, None, None)
+    network = hb.networks.FC(part.X.shape[1], (512, 512))
+    model = hb.Model(network, hb.HolographicHead(512, part.Y.shape[1], 1024, loss=loss), metrics.frequencies(part.Y))
     fabric = train.launch()
     marks, touched = [], []
-
-    def tell(at, plan):
-        marks.append((time.perf_counter(), moved()))
-        if len(marks) == steps + 4:
-            raise Enough
-
     examples = model.examples(part.X)
     cut = examples.batch
     world = fabric.world_size
 
     def counted(index):
+        marks.append((time.perf_counter(), moved()))
+        if len(marks) == steps + 4:  # the same step in every process
+            raise Enough
         rows = cut(index)
         touched.append(len(rows.ids.unique()))
         return rows
 
     examples.batch = counted
-    plan = train.Plan(batch_size=batch, validation=0.0, epochs=1000)
-    try:
-        # Only the first process is told, so the others end when it does: by the number of steps.
-        if fabric.global_rank:
-            run = train._Run(model, examples, part.Y, plan, fabric, None, None, None, 600.0)
-            run.tell = tell
-            run.go()
-        else:
-            train.fit(model, examples, part.Y, plan, on_progress=tell, fabric=fabric)
-    except Enough:
-        pass
+    with suppress(Enough):
+        plan = train.Plan(batch_size=batch, validation=0.0, epochs=1000)
+        train.fit(model, examples, part.Y, plan, fabric=fabric)
     model.eval()
     (began, before), (ended, after) = marks[3], marks[-1]
     dense = sum(p.numel() for p in model.parameters() if p is not model.network.first.weight)

@@ -15,8 +15,7 @@ from pathlib import Path
 import torch
 
 import holobind as hb
-from holobind import recipe as recipes
-from holobind import train
+from holobind import metrics, train
 from holobind.optimiser import RowAdam
 
 
@@ -43,7 +42,10 @@ def best(part, kind, rate, seed, epochs, batch):
 
     train.optimisers = chosen
     try:
-        model = recipes._model(hb.Recipe(network="fc", seed=seed), part.X.shape[1], part.Y, None, None)
+        labels = part.Y.shape[1]
+        head = hb.HolographicHead(512, labels, hb.solve.dimension(labels), seed=seed)
+        network = hb.networks.FC(part.X.shape[1], (512, 512), seed=seed)
+        model = hb.Model(network, head, metrics.frequencies(part.Y))
         plan = train.Plan(epochs=epochs, batch_size=batch, learning_rate=rate, patience=0, seed=seed)
         return train.fit(model, model.examples(part.X), part.Y, plan).best
     finally:

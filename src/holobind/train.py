@@ -67,7 +67,7 @@ def fit(
     plan = plan or Plan()
     if len(examples) != Y.shape[0] or len(examples) < 1:
         raise OptionError(f"train: wants as many inputs as rows of labels; got {len(examples)} and {Y.shape[0]}")
-    fabric = fabric or launch(plan.precision)
+    fabric = fabric or launch(plan.precision, sparse=bool(_by_row(model)))
     run = _Run(model, examples, Y, plan, fabric, checkpoint, log, on_progress, every, warm)
     if resume and checkpoint is not None:
         run.restore()
@@ -75,13 +75,17 @@ def fit(
     return run.at
 
 
-def launch(precision: str = "32-true") -> Fabric:
-    """A Fabric for this process, or for this one of several that torchrun has started."""
+def launch(precision: str = "32-true", *, sparse: bool = True) -> Fabric:
+    """A Fabric for this process, or for this one of several that torchrun has started.
+
+    sparse   whether gradients are: nccl cannot sum those, so that GPUs then talk by gloo, too
+    """
     world, local = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    # The buffers of heads are drawn from the seed and the same everywhere, so no step need send them.
+    several = DDPStrategy(process_group_backend="gloo" if sparse else None, forward_sync_buffers=False)
     fabric = Fabric(
         accelerator="cuda" if torch.cuda.is_available() else "cpu",
-        # The buffers of heads are drawn from the seed and the same everywhere.
-        strategy=DDPStrategy(forward_sync_buffers=False) if world > 1 else "auto",
+        strategy=several if world > 1 else "auto",
         devices=local,
         num_nodes=world // local,
         precision=precision,  # type: ignore[arg-type]
@@ -315,7 +319,7 @@ class _Run:
 
 def optimisers(model: nn.Module, plan: Plan) -> list[Optimizer]:
     """Adam, by rows for layers with sparse gradients. Weight decay is for matrices, and not for those."""
-    by_row = {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag) and m.sparse}
+    by_row = _by_row(model)
     learned = [p for p in model.parameters() if p.requires_grad]
     rows = [p for p in learned if id(p) in by_row]
     dense = [p for p in learned if id(p) not in by_row]
@@ -329,6 +333,10 @@ def optimisers(model: nn.Module, plan: Plan) -> list[Optimizer]:
     if rows:
         found.append(RowAdam(rows, lr=plan.learning_rate))
     return found
+
+
+def _by_row(model: nn.Module) -> set[int]:
+    return {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag) and m.sparse}
 
 
 def _setup(fabric: Fabric, model: nn.Module, found: list[Optimizer]) -> Any:
