@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from torch import Tensor, empty_like, tensor
+from torch import Tensor, empty, empty_like
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 # Sums may be reordered, which lets them run on vector units; NaN and infinity keep their meaning.
 _REORDER = {"reassoc", "contract", "nsz"}
+_BLOCK = 16  # rows of four-byte numbers whose columns are a line of cache
 _NOTHING = np.empty(0, np.float32)
 
 
@@ -37,27 +38,29 @@ class FusedQuery(Function):
         h: Tensor,
         weight: Tensor | None,
         bias: Tensor | None,
-        labels: Tensor,
-        offsets: Tensor,
-        asked: Tensor,
-        absent: Tensor,
+        labels: NDArray[np.int64],
+        offsets: NDArray[np.int64],
+        asked: NDArray[np.float32],
+        absent: NDArray[np.float32],
         n: int,
     ) -> Tensor:
-        s = h.contiguous() if weight is None else h.mm(weight.t())
-        slope = empty_like(s)
+        # W h' in place of h W' is the same sums in an order that takes a fifth less time.
+        s = h.contiguous() if weight is None else weight.mm(h.t()).t()
+        slope = empty(s.shape)
         slope_of_bias = None if bias is None else empty_like(bias)
-        plain = (x.detach().numpy() for x in (s, labels, offsets, asked, absent))
         ends = (_NOTHING if x is None else x.detach().numpy() for x in (bias, slope_of_bias))
-        total = _query(*plain, n, slope.numpy(), *ends)
+        total = _query(s.detach().numpy(), labels, offsets, asked, absent, n, slope.numpy(), *ends)
         if isnan(total):
             raise FloatingPointError
-        ctx.save_for_backward(h, weight, slope, slope_of_bias)
-        return tensor(total, dtype=s.dtype)
+        ctx.save_for_backward(h, weight)
+        ctx.slopes = slope, slope_of_bias
+        return h.new_tensor(total)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        h, weight, slope, slope_of_bias = ctx.saved_tensors
+        h, weight = ctx.saved_tensors
+        slope, slope_of_bias = ctx.slopes
         if grad.item() != 1:
             slope = slope * grad
             slope_of_bias = None if slope_of_bias is None else slope_of_bias * grad
@@ -81,6 +84,7 @@ def _query_rows(
     """The mean over rows; its gradients are written to `slope` and `slope_of_bias`. `s` comes without the bias."""
     rows, d = s.shape
     present, missing = np.empty(d, np.float32), np.empty(d, np.float32)
+    block = np.empty((_BLOCK, d), np.float32)  # some rows of `s`, whatever its order in memory
     one = np.float32
     total = 0.0
     slope_of_bias[:] = 0
@@ -89,6 +93,11 @@ def _query_rows(
     if offsets[0] != 0:
         return np.nan
     for row in range(rows):
+        if row % _BLOCK == 0:
+            some = s[row : row + _BLOCK]
+            for j in range(d):
+                for i in range(len(some)):
+                    block[i, j] = some[i, j]
         first = offsets[row]
         last = offsets[row + 1] if row + 1 < rows else len(labels)
         if last < first or last > len(labels):
@@ -104,7 +113,7 @@ def _query_rows(
             for j in range(d):
                 present[j] += yes[j]
                 missing[j] += no[j]
-        x, out = s[row], slope[row]
+        x, out = block[row % _BLOCK], slope[row]
         for j in range(len(bias)):
             x[j] += bias[j]
         size, square, right, wrong = one(0), one(0), one(0), one(0)

@@ -119,8 +119,9 @@ class HolographicHead(nn.Module):
 
     def loss(self, h: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
         """How wrong the output is about the present labels.  Shapes: (rows, in), (total), (rows) -> ()"""
-        if self.kind == "query" and self._asked is not None and self._absent is not None:
-            return self._folded(h, labels, offsets, self._asked, self._absent)
+        asked, absent = self._asked, self._absent
+        if self.kind == "query" and asked is not None and absent is not None:
+            return self._folded(h, labels, offsets, asked, absent)
         s = self(h)
         if self.log_temperature is not None:
             return losses.softmax_loss(s, labels, offsets, self.codebook, self.log_temperature.exp())
@@ -158,16 +159,14 @@ class HolographicHead(nn.Module):
         return book.above(v, threshold)
 
     def _folded(self, h: Tensor, labels: Tensor, offsets: Tensor, asked: Codebook, absent: Codebook) -> Tensor:
-        plain = h.dtype == torch.float32 and h.device.type == "cpu" and h.ndim == 2
-        if plain and not torch.is_autocast_enabled("cpu") and isinstance(asked, OrbitCodebook):
-            assert isinstance(absent, OrbitCodebook)
+        if isinstance(asked, OrbitCodebook) and isinstance(absent, OrbitCodebook) and _plain(h, labels, offsets):
             from holobind.fused import FusedQuery  # compiles when first used
 
-            sized = h.shape[1] == (self.codebook.dim if self.weight is None else self.weight.shape[1])
-            if sized and labels.dtype == offsets.dtype == torch.int64 and offsets.shape == h.shape[:1]:
-                rings = asked.rings(), absent.rings()
+            weight, bias = self.weight, self.bias  # looked up once: at the smallest shapes even that shows
+            if h.shape[1] == (asked.dim if weight is None else weight.shape[1]):
+                arrays = (x.numpy() for x in (labels, offsets, asked.rings(), absent.rings()))
                 with suppress(FloatingPointError):
-                    return FusedQuery.apply(h, self.weight, self.bias, labels, offsets, *rings, asked.n_labels)
+                    return FusedQuery.apply(h, weight, bias, *arrays, asked.n_labels)
         s = self(h)
         labels, offsets = checked_sets(labels, offsets, self.codebook.n_labels, s.device, len(s))
         if not len(s):
@@ -292,6 +291,20 @@ def _codebook(wanted: str | Codebook, n_labels: int, dim: int, seed: int) -> Cod
     }
     _one_of("HolographicHead", "codebook", wanted, tuple(makers))
     return makers[wanted](n_labels, dim, seed)
+
+
+def _plain(h: Tensor, labels: Tensor, offsets: Tensor) -> bool:
+    """Whether these are what compiled code takes: a matrix of floats and sets of int64, all on the CPU."""
+    return (
+        h.dtype == torch.float32
+        and h.is_cpu
+        and h.ndim == 2
+        and labels.dtype == offsets.dtype == torch.int64
+        and labels.is_cpu
+        and offsets.is_cpu
+        and offsets.shape == h.shape[:1]
+        and not torch.is_autocast_enabled("cpu")
+    )
 
 
 def _layer(
