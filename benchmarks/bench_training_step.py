@@ -4,9 +4,10 @@
 
 A step is forward, loss, backward and Adam (fused) of one 512 x 512 hidden layer and the head, at batch 64, on random
 activations and label sets of the dataset's mean size. The linear head has the paper's baseline loss, BCE. Contenders
-take turns of two steps, of which the second is timed, so that a machine that is faster now and slower then is so for all
-of them. A time is the median over the turns; ratios are of those. Peak memory is measured in a process of its own for each
-head: the most resident memory during three steps less that before the head was made. The last line printed is JSON.
+take turns of two steps, of which the second is timed, so that a machine that is faster now and slower then is so for
+all of them. A time is the median over the turns; ratios are of those. Peak memory is measured in a process of its own
+for each head: the most resident memory during three steps less that before the head was made. The last line printed is
+JSON.
 """
 
 import argparse
