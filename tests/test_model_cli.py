@@ -93,7 +93,9 @@ def test_texts_in_labels_out(capsys, calls, tmp_path):
 def test_train_says_where_and_how_good(capsys, toy, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, out, _ = run(capsys, "train", toy)
-    assert code == 0 and out.startswith("model.safetensors: linear network, holographic head of 8 labels")
+    assert code == 0 and out.startswith(
+        "model.safetensors: linear network that recalls its errors on 244 rows, holographic head of 8 labels"
+    )
     assert "validation: nDCG@5" in out and "P@1" in out and "PSP@5" in out
     assert [file.name for file in tmp_path.iterdir()] == ["model.safetensors"]
 
@@ -221,9 +223,9 @@ def test_compare_gives_both_heads_the_same_epochs(capsys, toy, tmp_path):
 
 
 def test_compare_prints_a_table_and_says_what_it_left_out(capsys, toy, tmp_path, monkeypatch):
-    from holobind import recipe
+    from holobind import learning
 
-    monkeypatch.setattr(recipe, "MOST", 100)
+    monkeypatch.setattr(learning, "MOST", 100)
     code, out, _ = run(capsys, "compare", toy, "--epochs", 1, "--out", tmp_path)
     assert code == 0 and "fc, holographic head, softmax" in out and "predict rows/s" in out
     assert "fc, linear head, bce: a linear head of 512 x 8 weights would take" in out

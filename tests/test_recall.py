@@ -1,7 +1,6 @@
 """The encoder that recalls its errors, beside its definition in dense float64."""
 
-import json
-from dataclasses import replace
+from copy import deepcopy
 
 import numpy as np
 import pytest
@@ -10,9 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from holobind import recall
-from holobind.errors import OptionError, ShapeError
+import holobind as hb
+from holobind import container, recall
+from holobind.data import Part
+from holobind.errors import FileError, OptionError
 from holobind.metrics import ndcg_at_k
+from holobind.networks import recall as recalling
 
 
 def problem(n=90, f=30, labels=20, seed=0):
@@ -28,21 +30,26 @@ def problem(n=90, f=30, labels=20, seed=0):
 
 def by_definition(model, x):
     """v of one row of length 1, all in float64."""
-    W, b = model.weights.double().numpy(), model.bias.double().numpy()
-    X, Y = model.X.toarray().astype(np.float64), model.Y.toarray().astype(np.float64)
-    T = Y @ model.codebook.vectors(torch.arange(model.codebook.n_labels)).double().numpy()
+    W, b = model.weights().double().numpy(), model.bias.double().numpy()
+    X, Y = (matrix.toarray().astype(np.float64) for matrix in model.remembered())
+    T = Y @ model.codebook().vectors(torch.arange(model.n_labels)).double().numpy()
     similar = X @ x
-    near = np.argsort(-similar, kind="stable")[: recall.NEAREST]
+    near = np.argsort(-similar, kind="stable")[: recalling.NEAREST]
     powers = np.maximum(similar[near], 0) ** model.sharpness
     shares = powers / powers.sum() if powers.sum() else powers
     return x @ W + b + model.strength * shares @ (T[near] - X[near] @ W - b)
+
+
+def fit(X, Y, **options):
+    return recall.fit(recall.unit_rows(X), Y, **options).network
 
 
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 2**16), st.sampled_from([16, 20, 25]))
 def test_encoding_is_the_linear_one_and_the_mean_error_of_the_nearest_rows(seed, dim):
     X, Y = problem(seed=seed)
-    model = replace(recall.fit(X, Y, dim=dim, strength=0.7, seed=seed), sharpness=3.0)
+    model = fit(X, Y, dim=dim, strength=0.7, seed=seed)
+    model.sharpness = 3.0
     new = recall.unit_rows(problem(seed=seed + 1)[0][:20])
     wanted = np.stack([by_definition(model, x) for x in new.toarray().astype(np.float64)])
     np.testing.assert_allclose(model.encode(new).numpy(), wanted, atol=2e-5 * np.abs(wanted).max())
@@ -52,7 +59,7 @@ def test_encoding_is_the_linear_one_and_the_mean_error_of_the_nearest_rows(seed,
 def test_nearest_are_the_largest_products_and_earlier_rows_win_ties(k, seed):
     draw = np.random.default_rng(seed)
     rows, memory = (draw.integers(-1, 3, (n, 6)).astype(np.float32) for n in (5, 30))
-    found, ids = recall.nearest(sparse.csr_matrix(rows), sparse.csr_matrix(memory.T), k)
+    found, ids = recalling.nearest(sparse.csr_matrix(rows), sparse.csr_matrix(memory.T), k)
     for products, best, which in zip(rows @ memory.T, found, ids, strict=True):
         order = np.argsort(-products, kind="stable")[:k]
         order = order[products[order] > 0]
@@ -63,9 +70,9 @@ def test_nearest_are_the_largest_products_and_earlier_rows_win_ties(k, seed):
 def test_a_row_like_no_other_gets_the_linear_encoding():
     X, Y = problem()
     X = sparse.csr_matrix(sparse.hstack([X, sparse.csr_matrix((X.shape[0], 1), dtype=np.float32)]))
-    model = recall.fit(X, Y, strength=1.0)
+    model = fit(X, Y, strength=1.0)
     strange = sparse.csr_matrix(([1.0], ([0], [X.shape[1] - 1])), (1, X.shape[1]))
-    torch.testing.assert_close(model.encode(strange)[0], model.weights[-1] + model.bias)
+    torch.testing.assert_close(model.encode(strange)[0], model.weights()[-1] + model.bias)
 
 
 def test_recalling_finds_what_a_linear_encoder_cannot_say():
@@ -74,29 +81,44 @@ def test_recalling_finds_what_a_linear_encoder_cannot_say():
     X = sparse.csr_matrix(np.hstack([bits, 1 - bits]).astype(np.float32))
     odd = bits.sum(1) == 1
     Y = sparse.csr_matrix(np.stack([odd, ~odd], 1).astype(np.int32))
-    hits = {a: ndcg_at_k(Y, _top(recall.fit(X, Y, strength=a), X, 1))[0] for a in (0.0, 1.0)}
+    hits = {a: ndcg_at_k(Y, _top(fit(X, Y, strength=a), X, 1))[0] for a in (0.0, 1.0)}
     assert hits[1.0] == 100
     assert hits[0.0] < 75
 
 
 def _top(model, X, k):
-    return model.codebook.top_k(model.encode(X), k)[1].numpy()
+    return model.codebook().top_k(model.encode(recall.unit_rows(X)), k)[1].numpy()
 
 
-def test_what_is_stored_gives_the_same_encoder():
-    X, Y = problem()
-    model = recall.fit(X, Y, seed=3)
-    header, tensors = model.tensors()
-    again = recall.Recall.from_tensors(json.loads(json.dumps(header)), tensors)
-    assert torch.equal(again.encode(X), model.encode(X))
-    assert tensors["codes"].nbytes == X.shape[1] * -(-model.codebook.dim // 2)
+def test_what_was_made_before_is_made_only_once_and_stays_the_same(monkeypatch):
+    X, Y = problem(n=200)
+    rows = recall.unit_rows(X)
+    network = fit(X, Y, strength=1.0)
+    asked = []
+    errors = recalling.errors
+    monkeypatch.setattr(recalling, "errors", lambda book, X, *rest: asked.append(X.shape[0]) or errors(book, X, *rest))
+    first = network.encode(rows)
+    assert torch.equal(network.encode(rows), first)
+    assert asked[1] == 0
+    monkeypatch.setattr(recalling, "TABLE", 0)  # nothing is kept
+    assert torch.equal(deepcopy(network).encode(rows), first)
 
 
 def test_without_strength_no_training_row_is_kept():
-    model = recall.fit(*problem(), strength=0.0)
-    assert model.X.shape[0] == 0
-    assert model.encode(problem()[0]).shape == (90, 20)
-    assert not model.tensors()[1]["rows.ids"].numel()
+    network = fit(*problem(), strength=0.0)
+    assert network.remembered()[0].shape[0] == 0 and not network.row_ids.numel()
+    assert network.encode(recall.unit_rows(problem()[0])).shape == (90, 20)
+
+
+def test_more_rows_are_recalled_with_the_rest_and_the_weights_are_the_mean():
+    X, Y = problem()
+    rows = recall.unit_rows(X)
+    network = fit(X[:60], Y[:60], lam=1.0, strength=1.0)
+    both = recall.more(network, rows[60:], Y[60:], 1.0, 60)
+    assert (both.remembered()[1] != recall.label_sets(Y)).nnz == 0
+    alone = fit(X[60:], Y[60:], lam=1.0, strength=1.0)
+    wanted = network.weights() * (2 / 3) + alone.weights() / 3
+    assert (both.weights() - wanted).norm() < 0.2 * wanted.norm()  # both are rounded to four bits
 
 
 def test_result_depends_on_the_seed_and_not_on_threads():
@@ -106,36 +128,72 @@ def test_result_depends_on_the_seed_and_not_on_threads():
     try:
         for n in (1, 2):
             torch.set_num_threads(n)
-            found.append(recall.fit(X, Y, seed=5).encode(X))
+            found.append(fit(X, Y, seed=5).encode(recall.unit_rows(X)))
     finally:
         torch.set_num_threads(threads)
     torch.testing.assert_close(found[0], found[1], atol=1e-5, rtol=1e-4)
-    assert not torch.allclose(found[0], recall.fit(X, Y, seed=6).encode(X))
+    assert not torch.allclose(found[0], fit(X, Y, seed=6).encode(recall.unit_rows(X)))
 
 
 def test_the_best_of_what_was_tried_is_taken():
-    model = recall.fit(*problem(n=200))
-    at = {(sharpness, strength): score for sharpness, strength, score in model.validation}
-    assert at[model.sharpness, model.strength] == max(at.values())
-
-
-def test_lengths_of_rows_do_not_matter():
-    X, Y = problem()
-    longer = sparse.csr_matrix(sparse.diags(np.arange(1, 91, dtype=np.float32)) @ X)
-    a, b = recall.fit(X, Y, lam=1.0), recall.fit(longer, Y, lam=1.0)
-    assert (a.sharpness, a.strength) == (b.sharpness, b.strength)
-    assert (a.codes != b.codes).double().mean() < 0.01
+    found = recall.fit(*problem(n=200))
+    at = {(sharpness, strength): score for sharpness, strength, score in found.validation}
+    assert at[found.network.sharpness, found.network.strength] == max(at.values())
 
 
 @pytest.mark.parametrize("n", [1, 3, 6])
 def test_a_handful_of_rows_is_enough(n):
     X, Y = problem()
-    assert recall.fit(X[:n], Y[:n]).encode(X).isfinite().all()
+    assert fit(X[:n], Y[:n]).encode(recall.unit_rows(X)).isfinite().all()
 
 
 def test_mistakes_are_told_in_one_line():
-    X, Y = problem()
-    with pytest.raises(OptionError, match="strength must be a number and not negative"):
-        recall.fit(X, Y, strength=-1)
-    with pytest.raises(ShapeError, match="X has 29 features and the encoder 30"):
-        recall.fit(X, Y, strength=0.0).encode(X[:, :29])
+    with pytest.raises(OptionError, match="recall must be a number and not negative"):
+        recall.fit(*problem(), strength=-1)
+
+
+def test_a_model_of_it_is_saved_and_loaded_bit_by_bit(tmp_path):
+    X, Y = problem(n=200)
+    model = hb.learn(Part(sparse.csr_array(X), sparse.csr_array(Y)), hb.Recipe(recall=1.0))
+    model.save(tmp_path / "m.safetensors")
+    again = hb.load(tmp_path / "m.safetensors")
+    for one, other in zip(model.top_k(X, 5), again.top_k(X, 5), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert again.network.config() == model.network.config()
+    assert torch.equal(again.network.codes, model.network.codes) and again.network.codes.dtype == torch.uint8
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "said"),
+    [
+        ("row_ids", lambda t: t.fill_(30), "row_ids must be from 0 to 29"),
+        ("label_ids", lambda t: t.fill_(20), "label_ids must be from 0 to 19"),
+        ("row_ends", lambda t: t.neg_(), "row_ends do not cut"),
+        ("label_ends", lambda t: t.flip(0), "label_ends do not cut"),
+        ("row_ends", lambda t: t[:-1], "row_ends has shape"),
+        ("codes", lambda t: t.float(), "codes has torch.float32; it should be torch.uint8"),
+        ("row_values", lambda t: t.fill_(torch.inf), "row_values holds something else than finite numbers"),
+        ("scales", lambda t: t[:3], "scales has shape"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused(tmp_path, name, damage, said):
+    X, Y = problem(n=200)
+    model = hb.learn(Part(sparse.csr_array(X), sparse.csr_array(Y)), hb.Recipe(recall=1.0))
+    path = tmp_path / "m.safetensors"
+    model.save(path)
+    header, tensors = container.read(path, "model", 1)
+    tensors[f"network.{name}"] = damage(tensors[f"network.{name}"].clone()).contiguous()
+    container.write(path, "model", 1, header, tensors)
+    with pytest.raises(FileError, match=said):
+        hb.load(path)
+
+
+def test_a_recipe_recalls_by_default_and_only_where_it_can():
+    assert hb.Recipe().recalls and hb.Recipe(recall=0.5).recalls
+    for options in ({"recall": 0}, {"head": "linear"}, {"network": "fc"}, {"codebook": "random"}, {"normalise": False}):
+        assert not hb.Recipe(**options).recalls
+        if "recall" not in options:
+            with pytest.raises(OptionError, match="only the closed form with a holographic head"):
+                hb.Recipe(**options, recall=0.5)
+    with pytest.raises(OptionError, match="recall is a number from 0"):
+        hb.Recipe(recall=-1)

@@ -8,11 +8,12 @@ from sklearn.linear_model import Ridge
 from torch.testing import assert_close
 
 import holobind as hb
-from holobind import recipe as recipes
+from holobind import learning as recipes
 from holobind import solve, train
 from holobind.data import Part
+from holobind.learning import learn
 from holobind.networks.inputs import label_sets
-from holobind.recipe import Recipe, learn
+from holobind.recipe import Recipe
 
 
 def part(n=60, f=20, labels=8, seed=0):
@@ -81,7 +82,7 @@ def test_training_starts_from_the_closed_form(options, shape, monkeypatch):
     learn(data, Recipe(**common, **shape, **options))
     kept, _ = train.split(len(data), 0.1, 1)
     head = {key: options[key] for key in ("head", "codebook") if key in options}
-    solved = learn(Part(data.X[kept], data.Y[kept]), Recipe(**common, **head))
+    solved = learn(Part(data.X[kept], data.Y[kept]), Recipe(**common, **head, recall=0))
     wanted, found = solved.scores(data.X), started[0].scores(data.X)
     if options == {"head": "linear", "loss": "softmax"}:  # sharper, having no temperature
         wanted = (wanted + 2) / 4
@@ -169,7 +170,7 @@ def test_even_one_step_of_one_more_pass_is_one():
     assert np.abs(model.scores(data.X) - before).max() > 1e-4
 
 
-@pytest.mark.parametrize("options", [{}, {"head": "linear"}, {"dim": 5, "normalise": False}], ids=str)
+@pytest.mark.parametrize("options", [{"recall": 0}, {"head": "linear"}, {"dim": 5, "normalise": False}], ids=str)
 def test_solved_portions_are_averaged_by_their_points(options):
     """In any order, with the lam of the first: the same as the mean of models of each portion."""
     data = part(n=90)
@@ -213,7 +214,7 @@ def test_solved_portions_are_averaged_by_their_points(options):
         ({"lam": float("nan")}, "lam must be a positive number"),
         ({"learning_rate": -1.0}, "learning_rate must be a positive number"),
         ({"time_limit": 0}, "time_limit must be a positive number"),
-        ({"wide": True}, "a wide path stands beside hidden layers"),
+        ({"wide": True}, "wide is of network 'fc'; got network 'linear'"),
         ({"network": "fc", "feature_dropout": "half"}, "feature_dropout is a share from 0 to below 1; got 'half'"),
         ({"network": "fc", "dropout": 1.5}, "dropout is a share from 0 to below 1"),
         ({"network": "fc", "validation": 1.0}, "validation is a share from 0 to below 1; got 1.0"),

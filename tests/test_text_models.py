@@ -14,9 +14,10 @@ from test_model_cli import interrupted_at, run
 import holobind as hb
 from holobind import train
 from holobind.data import Part
+from holobind.learning import Watch, learn
 from holobind.networks import AttentionLstm, SparseExamples, TokenExamples, XmlCnn
 from holobind.networks.inputs import portions
-from holobind.recipe import Recipe, Watch, learn
+from holobind.recipe import Recipe
 from holobind.text import Tokenizer
 
 SMALL = {"embedding": 32, "hidden": (64,), "longest": 40, "dropout": 0.2, "learning_rate": 1e-2}

@@ -513,7 +513,7 @@ def test_a_second_signal_ends_it_at_once_but_not_the_echo_of_the_first(part, mon
 def start():
     """Start a process of its own, which need not import everything again; gives it and what it tells."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["holobind.recipe"])
+    context.set_forkserver_preload(["holobind.learning"])
 
     def begin(*arguments):
         ours, its = context.Pipe(duplex=False)

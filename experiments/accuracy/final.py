@@ -8,12 +8,15 @@
 import argparse
 import json
 import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from common import NAMES, figures, line, split
-from safetensors.torch import save
+from scipy import sparse
 
-from holobind import recall
+import holobind as hb
+from holobind.data import Part
 
 # P@1, P@5, PSP@1, PSP@5; CPU seconds of omikuji Bonsai and half of its megabytes
 GOALS = {
@@ -28,16 +31,19 @@ MEASURES = ("P@1", "P@5", "PSP@1", "PSP@5")
 def run(name, part, seed, dim):
     X, Y, X_held, Y_held = split(name, part)
     cpu = time.process_time()
-    model = recall.fit(X, Y, seed=seed, dim=dim)
+    model = hb.learn(Part(sparse.csr_array(X), sparse.csr_array(Y)), hb.Recipe(dim=dim, seed=seed))
     cpu = time.process_time() - cpu
-    header, tensors = model.tensors()
-    model = recall.Recall.from_tensors(header, tensors)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "model.safetensors"
+        model.save(path)
+        model, size = hb.load(path), path.stat().st_size / 1e6
     began, used = time.perf_counter(), time.process_time()
-    top = model.codebook.top_k(model.encode(X_held), 5)[1].numpy()
+    top = model.top_k(X_held, 5)[1]
     wall, used = time.perf_counter() - began, time.process_time() - used
-    found = figures(Y_held, top, Y) | {"cpu": cpu, "MB": len(save(tensors)) / 1e6}
+    found = figures(Y_held, top, Y) | {"cpu": cpu, "MB": size}
     found |= {"rows/s": X_held.shape[0] / wall, "rows/cpu s": X_held.shape[0] / used}
-    chosen = f"d{header['dim']} lam {model.lam:.2g} p{model.sharpness:g} a{model.strength:g}"
+    lam, said = model.about["ridge"]["lam"], model.about["recall"]
+    chosen = f"d{model.head.codebook.dim} lam {lam:.2g} p{said['sharpness']:g} a{said['strength']:g}"
     print(line(f"{name[:9]} {seed} {chosen}", found), f"{cpu:5.1f} s {found['MB']:6.2f} MB", flush=True)
     return found
 
@@ -50,7 +56,7 @@ def main():
     parser.add_argument("--dim", type=int)
     options = parser.parse_args()
     X, Y, *_ = split("bibtex")
-    recall.fit(X[:50], Y[:50]).encode(X[:9])  # compiles
+    hb.learn(Part(sparse.csr_array(X[:50]), sparse.csr_array(Y[:50]))).top_k(X[:9], 1)  # compiles
     means = {}
     for name in options.only:
         runs = [run(name, options.part, seed, options.dim) for seed in range(options.seeds)]

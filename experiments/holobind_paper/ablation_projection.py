@@ -18,9 +18,9 @@ from torch import Tensor
 
 from holobind import algebra, metrics, train
 from holobind.head import HolographicHead
+from holobind.learning import HIDDEN
 from holobind.model import Model
 from holobind.networks import FC
-from holobind.recipe import HIDDEN
 from holobind_paper import cells, result, training
 from holobind_paper.training import Job
 

@@ -21,7 +21,8 @@ import numpy as np
 from holobind import metrics
 from holobind.data import Dataset
 from holobind.errors import Stopped
-from holobind.recipe import HIDDEN, Recipe, Watch, learn
+from holobind.learning import HIDDEN, Watch, learn
+from holobind.recipe import Recipe
 from holobind_paper import cells, result
 from holobind_paper.datasets import Source, chosen
 

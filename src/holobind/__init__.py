@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from holobind.errors import UnknownNameError as UnknownNameError
     from holobind.head import HolographicHead as HolographicHead
     from holobind.head import LinearHead as LinearHead
+    from holobind.learning import learn as learn
     from holobind.losses import present_and_missing as present_and_missing
     from holobind.losses import query_loss as query_loss
     from holobind.losses import regression_loss as regression_loss
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from holobind.noise import dimension_for as dimension_for
     from holobind.noise import pairs_held as pairs_held
     from holobind.recipe import Recipe as Recipe
-    from holobind.recipe import learn as learn
     from holobind.vocabulary import Answer as Answer
     from holobind.vocabulary import LargeVocabulary as LargeVocabulary
     from holobind.vocabulary import Statement as Statement
@@ -67,10 +67,11 @@ _NAMES = {
     "errors": "DataError DTypeError ExpressionError FileError HolobindError LabelError OptionError ShapeError "
     "UnknownNameError",
     "head": "HolographicHead LinearHead",
+    "learning": "learn",
     "losses": "present_and_missing query_loss regression_loss softmax_loss",
     "model": "Model load",
     "noise": "capacity dimension_for pairs_held",
-    "recipe": "Recipe learn",
+    "recipe": "Recipe",
     "vocabulary": "Answer LargeVocabulary Statement Vocabulary",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -1,4 +1,4 @@
-"""The scikit-learn estimator: what `recipe.learn` makes, behind fit, predict and score."""
+"""The scikit-learn estimator: what `learning.learn` makes, behind fit, predict and score."""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -16,8 +16,8 @@ from holobind import model as models
 from holobind.data import Part
 from holobind.data.dataset import matrix
 from holobind.errors import DataError, FileError
-from holobind.networks import FC
-from holobind.recipe import Recipe, Watch, learn, more
+from holobind.learning import Watch, learn, more
+from holobind.recipe import Recipe
 from holobind.targets import Targets, label_sets, ordered
 from holobind.train import Plan, Progress
 
@@ -78,6 +78,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         dropout: float | None = None,
         feature_dropout: float | None = None,
         lam: float | None = None,
+        recall: float | None = None,
         normalise: bool = True,
         text: bool = False,
         tokenizer: str = "word",
@@ -110,6 +111,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.dropout = dropout
         self.feature_dropout = feature_dropout
         self.lam = lam
+        self.recall = recall
         self.normalise = normalise
         self.text = text
         self.tokenizer = tokenizer
@@ -142,13 +144,16 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
         A network that is solved in closed form (the default) solves each portion, with the lam of the first, and takes
         the mean over all points so far: less than solving all points at once gives, the less the smaller the portions
-        are, but the order of portions does not matter. Any other network passes over the points once, in steps at a
+        are, but the order of portions does not matter. Points of portions are kept to be recalled only if `recall` is
+        given, or if `fit` came before. Any other network passes over the points once, in steps at a
         steady rate with nothing held out, and with an optimiser that starts anew. The words of a model with text=True
         are those of the first call.
         """
         recipe = self._recipe()
         if not hasattr(self, "model_"):
-            return self._start(X, y, replace(recipe, epochs=1, validation=0.0, patience=0), classes)
+            return self._start(
+                X, y, replace(recipe, epochs=1, validation=0.0, patience=0, recall=recipe.recall or 0), classes
+            )
         if classes is not None and not np.array_equal(ordered(classes), self.classes_):
             raise DataError("classes are others than in the first call of partial_fit; call fit to start anew")
         part = self._part(X, self.targets_.matrix(y), y)
@@ -242,7 +247,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def _adopt(self, model: models.Model, targets: Targets) -> None:
         self.model_, self.targets_, self.classes_, self.turns_ = model, targets, targets.classes, 1
-        if model.tfidf is None and isinstance(model.network, FC):
+        if model.tfidf is None and model.network.n_features is not None:
             self.n_features_in_ = model.network.n_features
 
     def _part(self, X: Any, Y: Any, y: Any, *, reset: bool = False) -> Part:

@@ -10,8 +10,9 @@ from rich.table import Table
 from holobind import train
 from holobind.data import Dataset, Part
 from holobind.errors import OptionError
+from holobind.learning import Watch, learn
 from holobind.model import Model
-from holobind.recipe import Recipe, Watch, learn
+from holobind.recipe import Recipe
 
 CANDIDATES = {
     "fc, linear head, bce": Recipe(network="fc", head="linear", loss="bce"),

@@ -6,7 +6,7 @@ from rich.table import Table
 
 from holobind.head import LinearHead
 from holobind.model import Model
-from holobind.networks import AttentionLstm, Network, XmlCnn
+from holobind.networks import AttentionLstm, Network, Recall, XmlCnn
 
 
 def description(model: Model) -> dict[str, Any]:
@@ -71,6 +71,9 @@ def _network(network: Network) -> str:
     if isinstance(network, AttentionLstm):
         layers = ", ".join(map(str, said["layers"]))
         return f"LSTM of {said['states']} states in both directions, attention, hidden layers {layers}"
+    if isinstance(network, Recall):
+        kept = len(network.row_ends) - 1
+        return f"linear network that recalls its errors on {kept:,} rows" if network.strength else "linear network"
     hidden = getattr(network, "hidden", ())
     told = f"network with hidden layers {', '.join(map(str, hidden))}" if hidden else "linear network"
     return told if getattr(network, "wide", None) is None else f"{told} and a linear path"

@@ -6,7 +6,7 @@
 
 The file is a `container` of kind "model" and version 1. Its header:
 
-    network    {"class": "fc", "cnn" or "lstm", and what its `config` says}
+    network    {"class": "fc", "recall", "cnn" or "lstm", and what its `config` says}
     head       {"class": "holographic", "dim", "codebook", "seed", "loss", "learn"} or {"class": "linear", "loss"}
     normalise  whether rows of features are scaled to length 1
     tokens     of a text network: {"kind", "lowercase", "longest": tokens read of a text, "merges": how many}
@@ -14,7 +14,8 @@ The file is a `container` of kind "model" and version 1. Its header:
 
 and its tensors:
 
-    network.*, head.*   the parameters, in any floating-point precision; what the seed draws again is not stored
+    network.*, head.*   the parameters, in any floating-point precision; what the seed draws again is not stored.
+                        Of recall: weights in four bits, and the training rows and label sets that it recalls
     label_counts        (L) int32, how often each label occurs in training
     points              (1) int64, in how many points
     label_names         where known: UTF-8 lines, deflated, as uint8
@@ -40,7 +41,7 @@ from holobind.data import Part, Tfidf
 from holobind.errors import DataError, FileError, HolobindError, OptionError
 from holobind.head import HolographicHead, LinearHead
 from holobind.labelspace import merged
-from holobind.networks import FC, AttentionLstm, Network, SparseExamples, XmlCnn
+from holobind.networks import FC, AttentionLstm, Network, Recall, SparseExamples, XmlCnn
 from holobind.networks.inputs import Examples, portions
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ Progress = Callable[[str, float], None]
 VERSION = 1
 BATCH = 1024
 LONGEST = 500  # tokens of a text
-NETWORKS: dict[str, type[Network]] = {"fc": FC, "cnn": XmlCnn, "lstm": AttentionLstm}
+NETWORKS: dict[str, type[Network]] = {"fc": FC, "recall": Recall, "cnn": XmlCnn, "lstm": AttentionLstm}
 LARGEST = float(np.finfo(np.float32).max)
 # What a header that makes no sense leads to while a model is built as it says.
 REFUSED = (HolobindError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError)
@@ -104,9 +105,9 @@ class Model(nn.Module):
             raise DataError("this model was trained on features and cannot read texts; give it rows of features")
         if texts is not None and self.tfidf is not None:
             return SparseExamples(self.tfidf.transform(texts), self.normalise)
-        if not isinstance(self.network, FC):
-            raise DataError("this model reads texts; got features")
         wanted = self.network.n_features
+        if wanted is None:
+            raise DataError("this model reads texts; got features")
         X: Any = sparse.csr_array((0, wanted), dtype=np.float32) if texts is not None else _rows(inputs)
         if X.ndim != 2 or X.shape[1] != wanted:
             raise DataError(f"this model reads {wanted} features a row; got a matrix of shape {X.shape}")
@@ -246,9 +247,9 @@ class Model(nn.Module):
         The layers that give the output have (in + 1) parameters for each of its elements: d, or L if it were linear.
         """
         layers: list[nn.Module] = [self.head] if self.head.weight is not None else self.network.last
-        weights = [p for layer in layers for name, p in layer.named_parameters() if name in ("weight", "bias")]
+        output = sum(_n_weights(layer) for layer in layers)
+        whole = self.network.n_weights() + sum(p.numel() for p in self.head.parameters())
         width = self.n_labels if isinstance(self.head, LinearHead) else self.head.codebook.dim
-        whole, output = (sum(p.numel() for p in some) for some in (self.parameters(), weights))
         linear = output * self.n_labels // width
         return {
             "parameters": whole,
@@ -267,7 +268,11 @@ class Model(nn.Module):
             "points": torch.tensor([self.seen.points]),
         }
         for name, tensor in self.state_dict().items():
-            tensors[name] = tensor.cpu().to(dtype) if tensor.ndim > 1 else tensor.cpu()
+            tensors[name] = tensor.cpu()
+            if not tensor.is_floating_point():
+                continue
+            if tensor.ndim > 1:
+                tensors[name] = tensors[name].to(dtype)
             if not _finite(tensors[name]):
                 why = "they do not fit, take torch.float32" if _finite(tensor) else "training has failed"
                 raise DataError(f"{name} holds NaN or infinite numbers in {tensors[name].dtype}: {why}")
@@ -330,11 +335,12 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor]) -> Model:
         part, _, rest = name.partition(".")
         if part not in parts:
             raise FileError(f"it holds {name[:60]!r}, which no model has")
-        parts[part][rest] = _number(name, tensor).float()
+        parts[part][rest] = tensor
     with torch.device("meta"):  # shapes first: sizes that only the header claims must not take memory
         network = NETWORKS[kind](**described)
     _check_shapes("network", dict(network.state_dict()), parts["network"])
     network.load_state_dict(parts["network"], assign=True)
+    network.check()
     head = _head(head_said, network.out_features, len(counts), parts["head"])
     if not isinstance(header["normalise"], bool) or not isinstance(header["about"], dict):
         raise FileError("its header has other types than it should")
@@ -430,6 +436,7 @@ def _name_of(network: Network, known: dict[str, type[Network]]) -> str:
 
 
 def _check_shapes(what: str, wanted: dict[str, Tensor], found: dict[str, Tensor]) -> None:
+    """Refuse tensors of other shapes or kinds than wanted; finite numbers in any precision come as the wanted one."""
     if wanted.keys() != found.keys():
         odd = sorted(wanted.keys() ^ found.keys())[0]
         raise FileError(f"its {what} {'lacks' if odd in wanted else 'has a strange'} {odd[:60]!r}")
@@ -438,6 +445,16 @@ def _check_shapes(what: str, wanted: dict[str, Tensor], found: dict[str, Tensor]
             raise FileError(
                 f"its {what}.{name} has shape {tuple(found[name].shape)}; the header asks for {tuple(tensor.shape)}"
             )
+        if tensor.is_floating_point():
+            found[name] = _number(f"{what}.{name}", found[name]).to(tensor.dtype)
+        elif tensor.dtype != found[name].dtype:
+            raise FileError(f"its {what}.{name} has {found[name].dtype}; it should be {tensor.dtype}")
+
+
+def _n_weights(layer: nn.Module) -> int:
+    if isinstance(layer, Network):
+        return layer.n_weights()
+    return sum(p.numel() for name, p in layer.named_parameters() if name in ("weight", "bias"))
 
 
 def _tensor(tensors: dict[str, Tensor], name: str, dtype: torch.dtype) -> Tensor:

@@ -15,7 +15,7 @@ from holobind.terminal import Json, Progress, check_writable, first_process, pri
 
 if TYPE_CHECKING:
     from holobind import train as trainer
-    from holobind.recipe import Watch
+    from holobind.learning import Watch
 
 app = typer.Typer()
 
@@ -61,6 +61,12 @@ def train(
         float | None, typer.Option(help="Share of features left out.  [default: 0; cnn: 0.25; lstm: 0.2]")
     ] = None,
     lam: Annotated[float | None, typer.Option(help="Penalty of the closed form.  [default: by validation]")] = None,
+    recall: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="Share of the errors on near rows to add: more for rare labels.  [default: by validation]"
+        ),
+    ] = None,
     epochs: Epochs = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Rows of a step.  [default: 32 to 512]")] = None,
     learning_rate: Annotated[float | None, typer.Option(help="Its peak.  [default: 0.003]")] = None,
@@ -99,7 +105,7 @@ def train(
 ) -> None:
     """Train a model that ranks labels, and measure it if the data has a test part.
 
-    Without options it solves a linear network in closed form, in seconds.
+    Without options it solves a linear network in closed form, in seconds, and lets it recall its errors on near rows.
 
     Examples:
 
@@ -130,6 +136,7 @@ def train(
         "dropout": dropout,
         "feature_dropout": feature_dropout,
         "lam": lam,
+        "recall": recall,
         "tokenizer": tokenizer,
         "vocabulary": vocabulary,
         "longest": longest,
@@ -360,7 +367,7 @@ def compare(
 
 def _watch(tell: Progress, name: str = "", **where: Any) -> "Watch":
     """Reports of the solver and of the trainer as one bar."""
-    from holobind.recipe import Watch
+    from holobind.learning import Watch
 
     def training(at: "trainer.Progress", plan: "trainer.Plan") -> None:
         share = (at.epoch + at.step / max(at.steps, 1)) / plan.epochs

@@ -172,7 +172,7 @@ import holobind as hb
 from holobind.data import cache, load, sparse_text
 from holobind.errors import OptionError
 from holobind.networks.inputs import SparseExamples, label_rows, label_sets
-import holobind.recipe
+import holobind.learning
 
 source, points, each = sys.argv[1], int(sys.argv[2]), 64
 def used():

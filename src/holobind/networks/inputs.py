@@ -24,6 +24,7 @@ class Network(nn.Module):
     """The body of a model: `forward(inputs) -> (rows, out_features)`."""
 
     out_features: int
+    n_features: int | None = None  # of a network on rows of features
 
     @property
     def last(self) -> list[nn.Module]:
@@ -33,6 +34,13 @@ class Network(nn.Module):
     def config(self) -> dict[str, Any]:
         """JSON values that, as keyword arguments of its class, build it again."""
         raise NotImplementedError
+
+    def n_weights(self) -> int:
+        """How many numbers were learned."""
+        return sum(p.numel() for p in self.parameters())
+
+    def check(self) -> None:
+        """Raise an error if tensors from a file, though of the right shapes, make no such network."""
 
 
 class Examples(Protocol):

@@ -1,0 +1,362 @@
+"""From data to a model in one call, solved in closed form or trained.
+
+model = learn(part)                                        the closed form: seconds
+model = learn(part, Recipe(network="fc", loss="query"))    the paper's
+model = learn(part, Recipe(network="cnn"))                 from the words of the texts, in their order
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holobind import algebra, metrics, recall, solve
+from holobind.codebook import OrbitCodebook
+from holobind.data import Part, Tfidf
+from holobind.errors import DataError, OptionError
+from holobind.head import HolographicHead, LinearHead
+from holobind.model import Head, Model
+from holobind.networks import FC, AttentionLstm, Network, Recall, XmlCnn
+from holobind.networks.inputs import Examples, Index, SparseExamples, label_sets
+from holobind.plan import Plan, Progress
+from holobind.recipe import Recipe
+
+if TYPE_CHECKING:
+    from holobind.text import Tokenizer
+
+HIDDEN = {"fc": (512, 512), "cnn": (512,), "lstm": (256,)}
+MOST = 1 << 32  # bytes of weights beyond which a linear output layer is refused
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Where a run reports to, and where it can be continued from; see `train.fit`."""
+
+    solving: Callable[[str, float], None] | None = None
+    training: Callable[[Progress, Plan], None] | None = None
+    checkpoint: Path | None = None
+    resume: bool = False
+    log: Path | None = None
+
+
+def learn(
+    part: Part,
+    recipe: Recipe | None = None,
+    *,
+    label_names: Sequence[str] | None = None,
+    tfidf: Tfidf | None = None,
+    about: dict[str, Any] | None = None,
+    watch: Watch | None = None,
+) -> Model:
+    """Train a model on a part of a dataset.
+
+    tfidf   how its features were made of its texts, where they were: the model then reads texts, too
+    """
+    began = time.perf_counter()
+    recipe, watch = recipe or Recipe(), watch or Watch()
+    X, Y, tokenizer = part.X, part.Y, None
+    if recipe.reads_words:
+        tfidf, tokenizer = None, _tokenizer(recipe, part)
+    elif recipe.text:
+        if part.texts is None:
+            raise DataError("the data has no texts to make features of; leave out --text")
+        tfidf, X = Tfidf.fit(part.texts)
+    plan = None if recipe.solved else _plan(recipe, Y.shape[0])
+    n_features = X.shape[1] if tokenizer is None else tokenizer.n_tokens
+    if 0 in (*Y.shape, n_features):
+        raise DataError(
+            f"there is nothing to learn from {Y.shape[0]} points, {n_features} features, {Y.shape[1]} labels"
+        )
+    told: dict[str, Any] = {}
+    if recipe.recalls:
+        network, told = _recalling(X, Y, recipe, watch)
+        model = _with_head(network, None, Y, recipe, label_names, tfidf)
+    else:
+        model = _model(recipe, n_features, Y, label_names, tfidf, tokenizer)
+    warm = recipe.wide or recipe.network == "linear"
+    if plan is None and not recipe.recalls:
+        told["ridge"] = _solve(model, X, Y, recipe, watch)
+    elif plan is not None:
+        from holobind import train  # Fabric takes longer to import than a small closed form to solve
+
+        examples: Examples = model.examples(X) if tokenizer is None else _encoded(tokenizer, part, recipe)
+        if warm:  # a start that knows the rows held out would make every later epoch look worse
+            kept, held = train.split(Y.shape[0], plan.validation, plan.seed)
+            told["ridge"] = _solve(model, X[kept], Y[kept], recipe, watch)
+            _temper(model, examples, Y, held if len(held) else kept)
+        at = train.fit(
+            model,
+            examples,
+            Y,
+            plan,
+            checkpoint=watch.checkpoint,
+            resume=watch.resume,
+            log=watch.log,
+            on_progress=watch.training,
+            warm=warm,
+        )
+        told["training"] = {
+            "plan": asdict(plan),
+            "history": at.history,
+            "best": at.best,
+            "best epoch": at.best_epoch + 1,  # 0: the start
+        }
+    chosen = {name: value for name, value in asdict(recipe).items() if value is not None}
+    chosen |= {"word_vectors": str(recipe.word_vectors)} if recipe.word_vectors else {}
+    model.about = {
+        **(about or {}),
+        "recipe": chosen,
+        "points": Y.shape[0],
+        "seconds": round(time.perf_counter() - began, 2),
+        "threads": torch.get_num_threads(),
+        **told,
+    }
+    return model.eval()
+
+
+def more(model: Model, part: Part, recipe: Recipe, turn: int = 1) -> None:
+    """Teach a model more data, in place: a closed form by another, anything else by one pass at a steady rate.
+
+    The closed form of a portion, with the lam of the first, is averaged with what there is, by numbers of points: then
+    the order of portions does not matter. (Gradients of the softmax made solved models worse: experiments/LOG.md.)
+    turn   the how-manieth time this is: another order of rows in a pass
+    """
+    if part.Y.shape[1] != model.n_labels:
+        raise DataError(f"this model has {model.n_labels} labels; the data has {part.Y.shape[1]}")
+    if not len(part):
+        return
+    examples = model.examples(model.inputs_of(part))
+    now = metrics.frequencies(part.Y)
+    after = metrics.Frequencies(model.seen.counts + now.counts, model.seen.points + now.points)
+    ridge = model.about.get("ridge")
+    lam = ridge.get("lam") if isinstance(ridge, dict) else None
+    if isinstance(model.network, Recall) and isinstance(examples, SparseExamples):
+        rows = recall.unit_rows(examples.X)
+        model.network = recall.more(model.network, rows, part.Y, recipe.lam or lam, model.seen.points)
+    elif recipe.solved and "training" not in model.about and isinstance(examples, SparseExamples):
+        before = [parameter.detach().clone() for parameter in _linear_path(model)]
+        _solve(model, examples.X, part.Y, replace(recipe, lam=recipe.lam or lam), Watch())
+        with torch.no_grad():
+            for parameter, old in zip(_linear_path(model), before, strict=True):
+                parameter.lerp_(old, model.seen.points / after.points)
+    else:
+        from holobind import train
+
+        once = replace(recipe, epochs=1, validation=0.0, patience=0, seed=recipe.seed + turn)
+        train.fit(model, examples, part.Y, _Steady(**asdict(_plan(once, len(part)))))
+    model.seen = after
+
+
+class _Steady(Plan):
+    """A pass over one of many portions has no end for the rate to fall towards."""
+
+    def rate(self, done: float) -> float:
+        return self.learning_rate
+
+
+def _tokenizer(recipe: Recipe, part: Part) -> "Tokenizer":
+    from holobind.text import Tokenizer
+
+    if part.texts is None:
+        raise DataError(
+            f"network {recipe.network!r} reads texts, and the data has none; give texts (the estimator: text=True), "
+            "or take network 'fc'"
+        )
+    return Tokenizer.train(part.texts, recipe.tokenizer, recipe.vocabulary)
+
+
+def _encoded(tokenizer: "Tokenizer", part: Part, recipe: Recipe) -> Examples:
+    return tokenizer.encode(part.texts or [], recipe.longest, cache=True)
+
+
+def _model(
+    recipe: Recipe,
+    n_features: int,
+    Y: Any,
+    label_names: Sequence[str] | None,
+    tfidf: Tfidf | None,
+    tokenizer: "Tokenizer | None",
+) -> Model:
+    L = int(Y.shape[1])
+    dim = L if recipe.head == "linear" else recipe.dim or solve.dimension(L)
+    direct = recipe.network == "linear" or recipe.wide  # the network gives the output; the head has no layer
+    hidden = () if recipe.network == "linear" else HIDDEN[recipe.network] if recipe.hidden is None else recipe.hidden
+    if recipe.head == "linear":
+        width = n_features if direct else hidden[-1]
+        if 4 * L * width > MOST:
+            raise OptionError(
+                f"a linear head of {width} x {L} weights would take {4 * L * width / 2**30:.0f} GB; "
+                "take head 'holographic'"
+            )
+    network: Network
+    if tokenizer is not None:
+        network = _text_network(recipe, tokenizer, hidden)
+    else:
+        network = FC(
+            n_features,
+            hidden,
+            dim if direct else None,
+            wide=recipe.wide,
+            dropout=recipe.dropout or 0.0,
+            feature_dropout=recipe.feature_dropout or 0.0,
+            seed=recipe.seed,
+        )
+    return _with_head(network, None if direct else dim, Y, recipe, label_names, tfidf, tokenizer)
+
+
+def _with_head(
+    network: Network,
+    width: int | None,
+    Y: Any,
+    recipe: Recipe,
+    label_names: Sequence[str] | None,
+    tfidf: Tfidf | None,
+    tokenizer: "Tokenizer | None" = None,
+) -> Model:
+    """A model of a network and the head that the recipe asks for.
+
+    width   of the head's layer, or None where the network gives the output itself
+    """
+    L = int(Y.shape[1])
+    inside = None if width is None else network.out_features
+    head: Head
+    if recipe.head == "linear":
+        head = LinearHead(inside, L, "softmax" if recipe.loss == "softmax" else "bce", recipe.seed)
+    else:
+        loss = "softmax" if recipe.loss in (None, "ridge") else recipe.loss
+        dim = network.out_features if width is None else width
+        head = HolographicHead(inside, L, dim, recipe.codebook, loss, recipe.seed, recipe.learn)  # type: ignore[arg-type]
+    return Model(
+        network,
+        head,
+        metrics.frequencies(Y),
+        normalise=recipe.normalise,
+        tfidf=tfidf,
+        tokenizer=tokenizer,
+        longest=recipe.longest,
+        label_names=label_names,
+    )
+
+
+def _text_network(recipe: Recipe, tokenizer: "Tokenizer", hidden: Sequence[int]) -> Network:
+    options: dict[str, Any] = {"seed": recipe.seed, "embedding": recipe.embedding}
+    if recipe.word_vectors is not None:
+        from holobind.text import load_word_vectors
+
+        options["vectors"] = load_word_vectors(recipe.word_vectors, tokenizer, recipe.embedding, recipe.seed)
+        options["embedding"] = options["vectors"].shape[1]
+    options |= {"dropout": recipe.dropout, "embedding_dropout": recipe.feature_dropout}
+    options = {name: value for name, value in options.items() if value is not None}
+    if recipe.network == "cnn":
+        return XmlCnn(tokenizer.n_tokens, filters=recipe.filters, bottleneck=hidden[0], **options)
+    return AttentionLstm(tokenizer.n_tokens, states=recipe.states, layers=hidden, **options)
+
+
+def _solve(model: Model, X: Any, Y: Any, recipe: Recipe, watch: Watch) -> dict[str, Any]:
+    """Set the linear path of a model to the closed form, and tell how that went."""
+    rows = recall.unit_rows(X) if recipe.normalise else X
+    head = model.head
+    # A linear head's scores are the output itself: an orthonormal codebook of L numbers, and its scores at the end.
+    book = OrbitCodebook(head.n_labels, head.n_labels) if isinstance(head, LinearHead) else head.codebook
+    found = solve.ridge(rows, Y, book, recipe.lam, seed=recipe.seed, on_progress=watch.solving)
+    W, bias = found.weights, found.bias
+    if isinstance(head, HolographicHead) and head.kind != "softmax":  # these heads unbind p before they read
+        with torch.no_grad():
+            p = head._keys()[0]
+            W, bias = algebra.bind(W, p), algebra.bind(bias, p)
+    if isinstance(head, LinearHead):
+        W, bias = book.scores(W), book.scores(bias)
+        if head.kind == "bce":  # logits: sigmoid(4 y - 2) is near y around 1/2, where it decides
+            W, bias = 4 * W, 4 * bias - 2
+    path, offset = _linear_path(model)
+    with torch.no_grad():
+        path.copy_(W)
+        offset.copy_(bias)
+    return _told(found)
+
+
+def _recalling(X: Any, Y: Any, recipe: Recipe, watch: Watch) -> tuple[Recall, dict[str, Any]]:
+    """The encoder that recalls its errors, and how that went."""
+    found = recall.fit(
+        recall.unit_rows(X),
+        Y,
+        dim=recipe.dim,
+        lam=recipe.lam,
+        strength=recipe.recall,
+        seed=recipe.seed,
+        on_progress=watch.solving,
+    )
+    network = found.network
+    said = {
+        "strength": network.strength,
+        "sharpness": network.sharpness,
+        "rows": len(network.row_ends) - 1,
+        "validation": [[*at, round(score, 3)] for *at, score in found.validation],
+    }
+    return network, {"ridge": _told(found.solution), "recall": said}
+
+
+def _told(found: solve.Solution) -> dict[str, Any]:
+    return {
+        "lam": found.lam,
+        "system": found.system,
+        "iterations": found.iterations,
+        "residual": found.residual,
+        "converged": found.converged,
+        "seconds": round(found.seconds, 2),
+        "validation": [[round(lam, 6), round(score, 3)] for lam, score in found.validation],
+    }
+
+
+def _linear_path(model: Model) -> tuple[Tensor, Tensor]:
+    """The matrix and the offset that make x W + b of a linear network, or of the path beside a deep one."""
+    network = model.network
+    assert isinstance(network, FC)
+    if network.wide is None:
+        return network.first.weight, network.offset
+    return network.wide.weight, network.layers[-1].bias  # type: ignore[return-value]
+
+
+def _temper(model: Model, examples: Examples, Y: Any, rows: Index) -> None:
+    """Make the softmax over a solved model's scores as sharp as fits rows that it has not seen best.
+
+    Scores of the closed form run from 0 to 1, give or take: over thousands of labels their softmax is all but flat, and
+    training would blow up the weights first and forget what was solved.
+    """
+    head = model.head
+    if head.kind != "softmax":
+        return
+    rows = rows[: int(np.clip(2**23 // model.n_labels, 16, 500))]
+    with torch.no_grad():
+        h = model.network(examples.batch(rows))
+        labels, offsets = label_sets(Y, rows)
+        sharpest = min(np.exp(np.linspace(0, 6, 25)), key=lambda t: float(head.loss(t * h, labels, offsets)))
+        if isinstance(head, HolographicHead) and head.log_temperature is not None:
+            head.log_temperature.fill_(math.log(sharpest))
+            return
+        for parameter in _linear_path(model):
+            parameter.mul_(sharpest)
+
+
+def _plan(recipe: Recipe, points: int) -> Plan:
+    """Few points want many epochs and small batches."""
+    points = max(points, 1)
+    batch = recipe.batch_size or int(np.clip(2 ** round(np.log2(points / 60)), 32, 512))
+    epochs = recipe.epochs or int(np.clip(300_000 // points, 5, 30))
+    return Plan(
+        epochs=epochs,
+        batch_size=batch,
+        learning_rate=recipe.learning_rate or 3e-3,
+        weight_decay=recipe.weight_decay,
+        patience=recipe.patience,
+        validation=recipe.validation,
+        precision=recipe.precision,
+        time_limit=recipe.time_limit,
+        seed=recipe.seed,
+    )

@@ -1,0 +1,268 @@
+"""A linear encoder that recalls its own errors, in a few bits a weight.
+
+    v(x) = x W + b + strength sum_i w_i (t_i - x_i W - b)          i over the nearest training rows
+    w_i  = <x, x_i>^sharpness / sum_j <x, x_j>^sharpness
+
+What a linear encoder cannot say, because it is linear or because a penalty holds it back, shows in its errors on rows
+like x, and these are known: the second term is their mean, added as a vector, so that reading labels off v stays one
+transform. Errors are not stored but made when they are asked for, from the training rows and label sets, which are
+sparse, and W, in four bits a weight.
+"""
+
+from typing import Any, Self
+
+import numba
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor, nn
+
+from holobind import fourbit
+from holobind.codebook import OrbitCodebook
+from holobind.errors import OptionError
+from holobind.networks.inputs import Network, Rows
+from holobind.sparse import Floats, Sparse, product, threaded
+
+NEAREST = 30  # rows whose errors are recalled
+TABLE = 1 << 30  # bytes of errors that are kept once they have been made
+
+
+class Recall(Network):
+    """The encoder and what it recalls. Nothing of it is trained by steps; it works on the CPU.
+
+    rows, entries, labels   training rows that are kept, their entries, and the entries of their label sets
+    sharpness, strength     as above; with a strength of 0 nothing is recalled, and no row need be kept
+    """
+
+    n_features: int
+    codes: Tensor  # (f, ceil(d / 2)) uint8, and
+    scales: Tensor  # (f) float16: W in four bits a weight
+    bias: Tensor  # (d)
+    row_ends: Tensor  # (rows + 1) int64, with
+    row_ids: Tensor  # (entries) in 16 bits, or int32 where features are more,
+    row_values: Tensor  # (entries) float16: the training rows
+    label_ends: Tensor  # (rows + 1) int64, with
+    label_ids: Tensor  # (labels) likewise: their label sets
+
+    def __init__(
+        self,
+        n_features: int,
+        out_features: int,
+        n_labels: int,
+        *,
+        rows: int = 0,
+        entries: int = 0,
+        labels: int = 0,
+        sharpness: float = 2.0,
+        strength: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if min(n_features, out_features, n_labels) < 1 or min(rows, entries, labels) < 0:
+            raise OptionError(
+                f"Recall: wants positive sizes; got {n_features} features, {out_features} numbers, {n_labels} labels"
+            )
+        for name, value, least in (("sharpness", sharpness, 0), ("strength", strength, 0)):
+            if not (np.isfinite(value) and value >= least):
+                raise OptionError(f"Recall: {name} must be a number and not negative; got {value}")
+        self.n_features, self.out_features, self.n_labels, self.seed = n_features, out_features, n_labels, seed
+        self.sharpness, self.strength = float(sharpness), float(strength)
+        buffers = {
+            "codes": torch.zeros(n_features, -(-out_features // 2), dtype=torch.uint8),
+            "scales": torch.zeros(n_features, dtype=torch.float16),
+            "bias": torch.zeros(out_features),
+            "row_ends": torch.zeros(rows + 1, dtype=torch.int64),
+            "row_ids": torch.zeros(entries, dtype=_ids(n_features)),
+            "row_values": torch.zeros(entries, dtype=torch.float16),
+            "label_ends": torch.zeros(rows + 1, dtype=torch.int64),
+            "label_ids": torch.zeros(labels, dtype=_ids(n_labels)),
+        }
+        for name, buffer in buffers.items():
+            self.register_buffer(name, buffer)
+        self._ready: _Ready | None = None
+
+    @classmethod
+    def of(cls, W: Tensor, bias: Tensor, X: Sparse, Y: Sparse, *, sharpness: float, strength: float, seed: int) -> Self:
+        """Pack an encoder and the training rows that it is to recall.  Shapes: (f, d), (d), (n, f), (n, L)"""
+        if not strength:
+            X, Y = X[:0], Y[:0]
+        made = cls(
+            X.shape[1], W.shape[1], Y.shape[1],
+            rows=X.shape[0], entries=X.nnz, labels=Y.nnz, sharpness=sharpness, strength=strength, seed=seed,
+        )  # fmt: skip
+        made.codes, made.scales = fourbit.pack(W)
+        made.bias = bias.detach().clone()
+        for name, matrix in (("row", X), ("label", Y)):
+            setattr(made, f"{name}_ends", torch.from_numpy(matrix.indptr.astype(np.int64)))
+            kept = np.int16 if getattr(made, f"{name}_ids").dtype == torch.int16 else np.int32
+            setattr(made, f"{name}_ids", torch.from_numpy(matrix.indices.astype(kept)))  # the lowest bits
+        made.row_values.copy_(torch.from_numpy(np.asarray(X.data, np.float32)))
+        return made
+
+    def forward(self, rows: Rows) -> Tensor:
+        """Shapes: sparse (rows, n_features) -> (rows, out_features)"""
+        ids, starts, values = (part.cpu().numpy() for part in rows)
+        ends = np.append(starts, len(ids))
+        X = sparse.csr_matrix((values, ids.astype(np.int32), ends), (len(starts), self.n_features))
+        return self.encode(X).to(rows.ids.device)
+
+    def encode(self, X: Sparse) -> Tensor:
+        """v of rows in CSR.  Shapes: (n, f) -> (n, d)"""
+        self._ready = self._ready or _Ready(self)
+        return self._ready.encode(X)
+
+    def remembered(self) -> tuple[Sparse, Sparse]:
+        """The training rows and label sets that it keeps.  Shapes: -> (n, f), (n, L)"""
+        n = len(self.row_ends) - 1
+        X = (self.row_values.float().numpy(), _as_ids(self.row_ids), self.row_ends.numpy())
+        Y = (np.ones(len(self.label_ids), np.float32), _as_ids(self.label_ids), self.label_ends.numpy())
+        return sparse.csr_matrix(X, (n, self.n_features)), sparse.csr_matrix(Y, (n, self.n_labels))
+
+    def weights(self) -> Tensor:
+        """W in float32.  Shapes: -> (f, d)"""
+        return fourbit.unpack(self.codes, self.scales, self.out_features)
+
+    def codebook(self) -> OrbitCodebook:
+        """The label vectors that it was solved for."""
+        return OrbitCodebook(self.n_labels, self.out_features, self.seed)
+
+    def check(self) -> None:
+        """Raise OptionError unless the kept rows are matrices: what a file says must not be trusted."""
+        for name, size in (("row", self.n_features), ("label", self.n_labels)):
+            ends, ids = getattr(self, f"{name}_ends").numpy(), _as_ids(getattr(self, f"{name}_ids"))
+            if ends[0] != 0 or ends[-1] != len(ids) or (np.diff(ends) < 0).any():
+                raise OptionError(f"Recall: the {name}_ends do not cut its entries into rows")
+            if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < size:
+                raise OptionError(f"Recall: the {name}_ids must be from 0 to {size - 1}")
+
+    @property
+    def last(self) -> list[nn.Module]:
+        return [self]
+
+    def n_weights(self) -> int:
+        return (self.n_features + 1) * self.out_features
+
+    def config(self) -> dict[str, Any]:
+        return {
+            "n_features": self.n_features,
+            "out_features": self.out_features,
+            "n_labels": self.n_labels,
+            "rows": len(self.row_ends) - 1,
+            "entries": len(self.row_ids),
+            "labels": len(self.label_ids),
+            "sharpness": self.sharpness,
+            "strength": self.strength,
+            "seed": self.seed,
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_ready": None}  # what is only made to be fast is made again
+
+
+class _Ready:
+    """The encoder unpacked, and the errors that were asked for so far."""
+
+    def __init__(self, packed: Recall) -> None:
+        self.W, self.bias, self.book = packed.weights(), packed.bias.float(), packed.codebook()
+        self.sharpness, self.strength = packed.sharpness, packed.strength
+        self.X, self.Y = packed.remembered()
+        self.back = sparse.csr_matrix(self.X.T)
+        size = self.X.shape[0] * packed.out_features
+        # Pages that are never written take no memory.
+        self.table = np.empty((self.X.shape[0], packed.out_features), np.float32) if 4 * size <= TABLE else None
+        self.made = np.zeros(self.X.shape[0], bool)
+
+    def encode(self, X: Sparse) -> Tensor:
+        v = torch.from_numpy(product(X, self.W.numpy())).add_(self.bias)
+        if not self.strength or not self.X.shape[0]:
+            return v
+        similar, ids = nearest(X, self.back, NEAREST)
+        share = shares(similar, self.sharpness) * np.float32(self.strength)
+        used, which = np.unique(ids, return_inverse=True)
+        if self.table is None:
+            return v.add_(mean(share, which.reshape(ids.shape), self._errors(used)))
+        new = used[~self.made[used]]
+        self.table[new], self.made[new] = self._errors(new), True
+        return v.add_(mean(share, ids, self.table))
+
+    def _errors(self, rows: NDArray[np.int64]) -> Floats:
+        return errors(self.book, self.X[rows], self.Y[rows], self.W, self.bias).numpy()
+
+
+def nearest(rows: Sparse, back: Sparse, k: int) -> tuple[Floats, NDArray[np.int64]]:
+    """The k largest positive products of rows with remembered ones, largest first, and which these are.
+
+    Among equals the earlier row comes first. Where fewer than k are positive, products of 0 with row 0 fill up.
+    `back` is the transpose of what is remembered.
+    Shapes: (n, f), (f, m) -> (n, k), (n, k)
+    """
+    n = rows.shape[0]
+    products, ids = np.zeros((n, k), np.float32), np.zeros((n, k), np.int64)
+    height = max(1, -(-n // (4 * torch.get_num_threads())))
+
+    def block(top: int) -> None:
+        some = slice(top, min(top + height, n))
+        _nearest(
+            rows.indptr[some.start : some.stop + 1], rows.indices, rows.data,
+            back.indptr, back.indices, back.data, back.shape[1], products[some], ids[some],
+        )  # fmt: skip
+
+    for _ in threaded(block, range(0, n, height)):
+        pass
+    return products, ids
+
+
+def shares(similar: Floats, sharpness: float) -> Floats:
+    """Powers of similarities, as shares of their sum; all 0 where nothing is similar.  Shapes: (n, k) -> (n, k)"""
+    largest = similar[:, :1]
+    powers = np.divide(similar, largest, out=np.zeros_like(similar), where=largest > 0) ** np.float32(sharpness)
+    powers[similar <= 0] = 0  # also at sharpness 0
+    total = powers.sum(1, keepdims=True)
+    return np.divide(powers, total, out=np.zeros_like(powers), where=total > 0)
+
+
+def mean(share: Floats, ids: NDArray[np.int64], found: Floats) -> Tensor:
+    """Sums of rows of `found`, weighted by shares.  Shapes: (n, k), (n, k), (m, d) -> (n, d)"""
+    n, k = share.shape
+    A = sparse.csr_matrix((share.ravel(), ids.ravel(), np.arange(0, n * k + 1, k)), (n, len(found)))
+    return torch.from_numpy(product(A, found))
+
+
+def errors(book: OrbitCodebook, X: Sparse, Y: Sparse, W: Tensor, bias: Tensor) -> Tensor:
+    """What the linear encoder lacks.  Shapes: X (m, f), Y (m, L) -> (m, d)"""
+    labels, offsets = (torch.from_numpy(part.astype(np.int64)) for part in (Y.indices, Y.indptr[:-1]))
+    return book.encode(labels, offsets) - torch.from_numpy(product(X, W.numpy())).add_(bias)
+
+
+def _ids(size: int) -> torch.dtype:
+    """Of ids below `size`: their lowest 16 bits, where these do (torch can hold uint16, but not pickle it)."""
+    return torch.int16 if size <= 1 << 16 else torch.int32
+
+
+def _as_ids(stored: Tensor) -> NDArray[np.int32]:
+    array = stored.numpy()
+    return (array.view(np.uint16) if array.dtype == np.int16 else array).astype(np.int32)
+
+
+@numba.njit(nogil=True, cache=True)
+def _nearest(ptr, index, value, ptr_t, index_t, value_t, m, products, ids):  # type: ignore[no-untyped-def]
+    """Products through the lists of rows that have a feature; the best k by insertion, where few ever enter."""
+    k = products.shape[1]
+    scores = np.zeros(m, np.float32)
+    for r in range(len(ptr) - 1):
+        scores[:] = 0
+        for j in range(ptr[r], ptr[r + 1]):
+            x, f = value[j], index[j]
+            for t in range(ptr_t[f], ptr_t[f + 1]):
+                scores[index_t[t]] += x * value_t[t]
+        for i in range(m):
+            s = scores[i]
+            if s > products[r, k - 1]:
+                c = k - 1
+                while c > 0 and s > products[r, c - 1]:
+                    products[r, c] = products[r, c - 1]
+                    ids[r, c] = ids[r, c - 1]
+                    c -= 1
+                products[r, c] = s
+                ids[r, c] = i
