@@ -16,7 +16,7 @@ from training import data, model, run, weights
 import holobind as hb
 from holobind import train
 
-SHAPES = ("fc", "wide", "bce")
+SHAPES = ("fc", "wide", "bce", "cnn", "lstm")
 UNEVEN = {"batch_size": 130, "epochs": 2}  # 391 rows: the last batch has one, so one process has none of it
 LABELS, DIM = 1000, 32
 

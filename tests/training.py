@@ -1,6 +1,6 @@
 """A small run of training, for tests: in this process, or as a script of its own that can be killed or distributed.
 
-    training.py OUT [--checkpoint FILE] [--resume] [--every S] [--slow S] [--what fc|wide|linear|bce] ...
+    training.py OUT [--checkpoint FILE] [--resume] [--every S] [--slow S] [--what fc|wide|linear|bce|cnn|lstm] ...
 
 writes the weights of the trained model to OUT.safetensors and its progress to OUT.json. With torchrun, a process writes
 to OUT.rank.*.
@@ -12,12 +12,13 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 
 import holobind as hb
 from holobind import metrics, train
-from holobind.networks import FC
+from holobind.networks import FC, AttentionLstm, TokenExamples, XmlCnn
 
 PLAN = {"epochs": 4, "batch_size": 32, "learning_rate": 3e-3, "patience": 0, "validation": 0.2, "seed": 5}
 
@@ -33,6 +34,13 @@ def model(part, what="fc", dropout=0.2):
     elif what == "wide":
         network = FC(features, (24,), 16, wide=True, dropout=dropout, feature_dropout=dropout, seed=1)
         head = hb.HolographicHead(None, labels, 16, seed=1)
+    elif what in ("cnn", "lstm"):
+        small = {"embedding": 8, "dropout": dropout, "embedding_dropout": dropout, "seed": 1}
+        if what == "cnn":
+            network = XmlCnn(features + 2, filters=4, bottleneck=12, **small)
+        else:
+            network = AttentionLstm(features + 2, states=6, layers=(12,), **small)
+        head = hb.HolographicHead(12, labels, 16, seed=1)
     elif what == "linear":
         network, head = FC(features, (), 16, seed=1), hb.HolographicHead(None, labels, 16, seed=1)
     else:
@@ -42,7 +50,13 @@ def model(part, what="fc", dropout=0.2):
 
 
 def run(part, made, plan=None, **options):
-    return train.fit(made, made.examples(part.X), part.Y, train.Plan(**PLAN | (plan or {})), **options)
+    examples = made.examples(part.X) if isinstance(made.network, FC) else words(part)
+    return train.fit(made, examples, part.Y, train.Plan(**PLAN | (plan or {})), **options)
+
+
+def words(part):
+    """The features of a row as the words of a text."""
+    return TokenExamples((part.X.indices + 2).astype(np.int32), part.X.indptr.astype(np.int64))
 
 
 def weights(made):
