@@ -211,8 +211,9 @@ def _values(rows: Sequence[Numbers], measure: str) -> list[float]:
 
 
 def _key(job: Job, dataset: Dataset) -> dict[str, Any]:
-    """Everything the numbers follow from: the data by a sum over it, and the whole recipe."""
-    said = {name: value for name, value in asdict(job.recipe).items() if value is not None}
+    """Everything the numbers follow from: the data by a sum over it, and what of the recipe is not as it comes."""
+    usual = asdict(Recipe())
+    said = {name: value for name, value in asdict(job.recipe).items() if value != usual[name]}
     said = {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
     train = dataset.train
     total = zlib.crc32(train.Y.indices.tobytes(), zlib.crc32(train.X.data.tobytes()))
@@ -231,7 +232,7 @@ def _title(job: Job) -> str:
     """In short what is trained, to find its file by."""
     recipe = job.recipe
     if recipe.solved:
-        return "ridge"
+        return "ridge, recall" if recipe.recalls else "ridge"
     words = [recipe.network, *(str(n) for n in recipe.hidden or HIDDEN[recipe.network]), recipe.loss or "softmax"]
     if recipe.head == "holographic":
         words += [recipe.codebook, str(recipe.dim), *("learned-" + part for part in recipe.learn)]
