@@ -90,7 +90,7 @@ def test_a_network_that_two_tables_ask_for_is_trained_once(tmp_path, trained):
     ]
     trained.clear()
     ablation_regression.run(tmp_path, **options)
-    assert [r.loss for r in trained] == ["regression"]
+    assert [r.loss for r in trained] == ["regression", None]
     trained.clear()
     first = json.loads((tmp_path / "ablation-regression.json").read_text())
     ablation_regression.run(tmp_path, **options)
