@@ -33,7 +33,10 @@ def by_definition(model, x):
     W, b = model.weights().double().numpy(), model.bias.double().numpy()
     X, Y = (matrix.toarray().astype(np.float64) for matrix in model.remembered())
     T = Y @ model.codebook().vectors(torch.arange(model.n_labels)).double().numpy()
-    similar = X @ x
+    idf = np.log((1 + len(X)) / (1 + (X > 0).sum(0))) ** model.rarity
+    rows = X * idf
+    lengths = np.linalg.norm(rows, axis=1)
+    similar = rows @ (x * idf) / np.where(lengths > 0, lengths, 1)
     near = np.argsort(-similar, kind="stable")[: recalling.NEAREST]
     powers = np.maximum(similar[near], 0) ** model.sharpness
     shares = powers / powers.sum() if powers.sum() else powers
@@ -41,16 +44,16 @@ def by_definition(model, x):
 
 
 def fit(X, Y, **options):
-    return recall.fit(recall.unit_rows(X), Y, **options).network
+    return recall.fit(recalling.unit_rows(X), Y, **options).network
 
 
 @settings(max_examples=10, deadline=None)
-@given(st.integers(0, 2**16), st.sampled_from([16, 20, 25]))
-def test_encoding_is_the_linear_one_and_the_mean_error_of_the_nearest_rows(seed, dim):
+@given(st.integers(0, 2**16), st.sampled_from([16, 20, 25]), st.sampled_from([0.0, 0.5, 1.0]))
+def test_encoding_is_the_linear_one_and_the_mean_error_of_the_nearest_rows(seed, dim, rarity):
     X, Y = problem(seed=seed)
     model = fit(X, Y, dim=dim, strength=0.7, seed=seed)
-    model.sharpness = 3.0
-    new = recall.unit_rows(problem(seed=seed + 1)[0][:20])
+    model.sharpness, model.rarity = 3.0, rarity
+    new = recalling.unit_rows(problem(seed=seed + 1)[0][:20])
     wanted = np.stack([by_definition(model, x) for x in new.toarray().astype(np.float64)])
     np.testing.assert_allclose(model.encode(new).numpy(), wanted, atol=2e-5 * np.abs(wanted).max())
 
@@ -87,12 +90,12 @@ def test_recalling_finds_what_a_linear_encoder_cannot_say():
 
 
 def _top(model, X, k):
-    return model.codebook().top_k(model.encode(recall.unit_rows(X)), k)[1].numpy()
+    return model.codebook().top_k(model.encode(recalling.unit_rows(X)), k)[1].numpy()
 
 
 def test_what_was_made_before_is_made_only_once_and_stays_the_same(monkeypatch):
     X, Y = problem(n=200)
-    rows = recall.unit_rows(X)
+    rows = recalling.unit_rows(X)
     network = fit(X, Y, strength=1.0)
     asked = []
     errors = recalling.errors
@@ -107,12 +110,12 @@ def test_what_was_made_before_is_made_only_once_and_stays_the_same(monkeypatch):
 def test_without_strength_no_training_row_is_kept():
     network = fit(*problem(), strength=0.0)
     assert network.remembered()[0].shape[0] == 0 and not network.row_ids.numel()
-    assert network.encode(recall.unit_rows(problem()[0])).shape == (90, 20)
+    assert network.encode(recalling.unit_rows(problem()[0])).shape == (90, 20)
 
 
 def test_more_rows_are_recalled_with_the_rest_and_the_weights_are_the_mean():
     X, Y = problem()
-    rows = recall.unit_rows(X)
+    rows = recalling.unit_rows(X)
     network = fit(X[:60], Y[:60], lam=1.0, strength=1.0)
     both = recall.more(network, rows[60:], Y[60:], 1.0, 60)
     assert (both.remembered()[1] != recall.label_sets(Y)).nnz == 0
@@ -128,23 +131,26 @@ def test_result_depends_on_the_seed_and_not_on_threads():
     try:
         for n in (1, 2):
             torch.set_num_threads(n)
-            found.append(fit(X, Y, seed=5).encode(recall.unit_rows(X)))
+            found.append(fit(X, Y, seed=5).encode(recalling.unit_rows(X)))
     finally:
         torch.set_num_threads(threads)
     torch.testing.assert_close(found[0], found[1], atol=1e-5, rtol=1e-4)
-    assert not torch.allclose(found[0], fit(X, Y, seed=6).encode(recall.unit_rows(X)))
+    assert not torch.allclose(found[0], fit(X, Y, seed=6).encode(recalling.unit_rows(X)))
 
 
 def test_the_best_of_what_was_tried_is_taken():
     found = recall.fit(*problem(n=200))
-    at = {(sharpness, strength): score for sharpness, strength, score in found.validation}
-    assert at[found.network.sharpness, found.network.strength] == max(at.values())
+    at = {tuple(chosen): score for *chosen, score in found.validation}
+    network = found.network
+    chosen = at[network.rarity, network.sharpness, network.strength]
+    assert chosen == max(score for (rarity, *_), score in at.items() if rarity == network.rarity)
+    assert max(at.values()) - chosen <= recall.MARGIN
 
 
 @pytest.mark.parametrize("n", [1, 3, 6])
 def test_a_handful_of_rows_is_enough(n):
     X, Y = problem()
-    assert fit(X[:n], Y[:n]).encode(recall.unit_rows(X)).isfinite().all()
+    assert fit(X[:n], Y[:n]).encode(recalling.unit_rows(X)).isfinite().all()
 
 
 def test_mistakes_are_told_in_one_line():

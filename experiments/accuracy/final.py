@@ -43,7 +43,9 @@ def run(name, part, seed, dim):
     found = figures(Y_held, top, Y) | {"cpu": cpu, "MB": size}
     found |= {"rows/s": X_held.shape[0] / wall, "rows/cpu s": X_held.shape[0] / used}
     lam, said = model.about["ridge"]["lam"], model.about["recall"]
-    chosen = f"d{model.head.codebook.dim} lam {lam:.2g} p{said['sharpness']:g} a{said['strength']:g}"
+    chosen = (
+        f"d{model.head.codebook.dim} lam {lam:.2g} r{said['rarity']:g} p{said['sharpness']:g} a{said['strength']:g}"
+    )
     print(line(f"{name[:9]} {seed} {chosen}", found), f"{cpu:5.1f} s {found['MB']:6.2f} MB", flush=True)
     return found
 

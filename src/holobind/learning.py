@@ -24,6 +24,7 @@ from holobind.head import HolographicHead, LinearHead
 from holobind.model import Head, Model
 from holobind.networks import FC, AttentionLstm, Network, Recall, XmlCnn
 from holobind.networks.inputs import Examples, Index, SparseExamples, label_sets
+from holobind.networks.recall import unit_rows
 from holobind.plan import Plan, Progress
 from holobind.recipe import Recipe
 
@@ -137,7 +138,7 @@ def more(model: Model, part: Part, recipe: Recipe, turn: int = 1) -> None:
     ridge = model.about.get("ridge")
     lam = ridge.get("lam") if isinstance(ridge, dict) else None
     if isinstance(model.network, Recall) and isinstance(examples, SparseExamples):
-        rows = recall.unit_rows(examples.X)
+        rows = unit_rows(examples.X)
         model.network = recall.more(model.network, rows, part.Y, recipe.lam or lam, model.seen.points)
     elif recipe.solved and "training" not in model.about and isinstance(examples, SparseExamples):
         before = [parameter.detach().clone() for parameter in _linear_path(model)]
@@ -260,7 +261,7 @@ def _text_network(recipe: Recipe, tokenizer: "Tokenizer", hidden: Sequence[int])
 
 def _solve(model: Model, X: Any, Y: Any, recipe: Recipe, watch: Watch) -> dict[str, Any]:
     """Set the linear path of a model to the closed form, and tell how that went."""
-    rows = recall.unit_rows(X) if recipe.normalise else X
+    rows = unit_rows(X) if recipe.normalise else X
     head = model.head
     # A linear head's scores are the output itself: an orthonormal codebook of L numbers, and its scores at the end.
     book = OrbitCodebook(head.n_labels, head.n_labels) if isinstance(head, LinearHead) else head.codebook
@@ -284,7 +285,7 @@ def _solve(model: Model, X: Any, Y: Any, recipe: Recipe, watch: Watch) -> dict[s
 def _recalling(X: Any, Y: Any, recipe: Recipe, watch: Watch) -> tuple[Recall, dict[str, Any]]:
     """The encoder that recalls its errors, and how that went."""
     found = recall.fit(
-        recall.unit_rows(X),
+        unit_rows(X),
         Y,
         dim=recipe.dim,
         lam=recipe.lam,
@@ -296,6 +297,7 @@ def _recalling(X: Any, Y: Any, recipe: Recipe, watch: Watch) -> tuple[Recall, di
     said = {
         "strength": network.strength,
         "sharpness": network.sharpness,
+        "rarity": network.rarity,
         "rows": len(network.row_ends) - 1,
         "validation": [[*at, round(score, 3)] for *at, score in found.validation],
     }

@@ -1,46 +1,50 @@
 """Learning for `networks.Recall`: ridge regression, then how much of its errors on near rows to add, on rows held out.
 
-W is ridge regression onto the sums of label vectors (`solve`), which chooses lam; sharpness and strength are chosen by
-the mean of nDCG@5 and PSnDCG@5: the head of the labels counts as much as the tail. Rows are to have length 1.
+W is ridge regression onto the sums of label vectors (`solve`), which chooses lam; rarity, sharpness and strength are
+chosen by the mean of nDCG@5 and PSnDCG@5: the head of the labels counts as much as the tail. Rows are to have length 1.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.preprocessing import normalize
 from torch import Tensor
 
 from holobind import solve
 from holobind.codebook import OrbitCodebook
 from holobind.errors import OptionError
 from holobind.metrics import ndcg_at_k, propensity, psndcg_at_k
-from holobind.networks.recall import NEAREST, Recall, errors, mean, nearest, shares
+from holobind.networks.recall import NEAREST, Recall, errors, mean, nearest, rarities, shares, unit_rows, weighted
 from holobind.solve import Progress
 from holobind.sparse import Sparse
 
+TOLERANCE = 0.1  # of the solution: half the iterations, and weights are rounded by as much
 HELD = 2000  # rows to choose sharpness and strength on
 FEW = 1000  # points below which all of them are held out in turn
 MOST = 2048  # dim of a codebook of more labels than that
 NARROW = 512  # dim of the codebook that lam, sharpness and strength are chosen with
+RARITY, MARGIN = (0.0, 0.5), 0.25  # the first, unless the second is better by that many points
 SHARPNESS = (1.0, 2.0, 4.0, 8.0)
 STRENGTH = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+
+Tried = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True)
 class Found:
     """The network; how the final system was solved; the mean of both measures for all that was tried, in percent.
 
-    validation   (sharpness, strength, mean) of each; lams are in `solution`
+    validation   (rarity, sharpness, strength, mean) of each; lams are in `solution`
     """
 
     network: Recall
     solution: solve.Solution
-    validation: list[tuple[float, float, float]]
+    validation: list[Tried]
 
 
 def dimension(n_labels: int) -> int:
@@ -71,22 +75,33 @@ def fit(
     n_labels = Y.shape[1]
     book = OrbitCodebook(n_labels, dim or dimension(n_labels), seed)
     rows, sets = sparse.csr_matrix(X, dtype=np.float32), label_sets(Y)
-    sharpness = 2.0
-    tried: list[tuple[float, float, float]] = []
+    rarity, sharpness = 0.0, 2.0
+    tried: list[Tried] = []
     searched: list[tuple[float, float]] = []
     if rows.shape[0] > 5:
         # All that is chosen hardly depends on the dim: a narrow codebook does it in a fraction of the time.
         narrow = OrbitCodebook(n_labels, min(book.dim, solve.dimension(n_labels, NARROW)), seed)
         trials: list[_Trial] = []
         for held, kept in _folds(rows.shape[0], seed):
-            part = solve.ridge(rows[kept], sets[kept], narrow, lam, seed=seed, on_progress=on_progress)
+            part = solve.ridge(
+                rows[kept], sets[kept], narrow, lam, tolerance=TOLERANCE, seed=seed, on_progress=on_progress
+            )
             lam, searched = part.lam, searched or part.validation
             trials.append(_trial(rows, sets, held, kept, narrow, part))
-        sharpness, strength, tried = _choose(narrow, trials, propensity(sets), strength)
-    found = solve.ridge(rows, sets, book, lam, seed=seed, on_progress=on_progress)
+        rarity, sharpness, strength, tried = _choose(narrow, trials, propensity(sets), strength)
+    found = solve.ridge(rows, sets, book, lam, tolerance=TOLERANCE, seed=seed, on_progress=on_progress)
     found.validation.extend(searched)
     strength = 1.0 if strength is None else strength
-    network = Recall.of(found.weights, found.bias, rows, sets, sharpness=sharpness, strength=strength, seed=seed)
+    network = Recall.of(
+        found.weights,
+        found.bias,
+        rows,
+        sets,
+        sharpness=sharpness,
+        strength=strength,
+        rarity=rarity,
+        seed=seed,
+    )
     return Found(network, found, tried)
 
 
@@ -96,17 +111,13 @@ def more(network: Recall, X: Sparse, Y: Sparse, lam: float | None, points: int) 
     Shapes: X (n, f), Y (n, L)
     """
     sets = label_sets(Y)
-    found = solve.ridge(X, sets, network.codebook(), lam, seed=network.seed)
+    found = solve.ridge(X, sets, network.codebook(), lam, tolerance=TOLERANCE, seed=network.seed)
     share = X.shape[0] / (points + X.shape[0])
     known = network.remembered()
     both = (sparse.csr_matrix(sparse.vstack(pair)) for pair in zip(known, (X, sets), strict=True))
     W, bias = network.weights().lerp_(found.weights, share), network.bias.lerp(found.bias, share)
-    return Recall.of(W, bias, *both, sharpness=network.sharpness, strength=network.strength, seed=network.seed)
-
-
-def unit_rows(X: Sparse) -> Sparse:
-    """Rows divided by their lengths; a row of zeros stays one."""
-    return sparse.csr_matrix(normalize(sparse.csr_matrix(X, dtype=np.float64)), dtype=np.float32)
+    chosen = {name: getattr(network, name) for name in ("sharpness", "strength", "rarity", "seed")}
+    return Recall.of(W, bias, *both, **chosen)
 
 
 def label_sets(Y: Sparse) -> Sparse:
@@ -118,11 +129,14 @@ def label_sets(Y: Sparse) -> Sparse:
 
 
 class _Trial(NamedTuple):
-    """Rows held out: their label sets, what the linear encoder gives, and mean errors of the nearest by sharpness."""
+    """Rows held out: their label sets, what the linear encoder gives, and the mean errors of the nearest.
+
+    means   by rarity and sharpness
+    """
 
     Y: Sparse
     linear: Tensor
-    means: dict[float, Tensor]
+    means: dict[tuple[float, float], Tensor]
 
 
 def _folds(n: int, seed: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
@@ -137,30 +151,35 @@ def _trial(
     X: Sparse, Y: Sparse, held: NDArray[np.intp], kept: NDArray[np.intp], book: OrbitCodebook, found: solve.Solution
 ) -> _Trial:
     lacking = errors(book, X[kept], Y[kept], found.weights, found.bias).numpy()
-    similar, ids = nearest(X[held], sparse.csr_matrix(X[kept].T), NEAREST)
-    means = {s: mean(shares(similar, s), ids, lacking) for s in SHARPNESS}
+    means: dict[tuple[float, float], Tensor] = {}
+    for rarity in RARITY:
+        weight = rarities(X[kept], rarity)
+        back = sparse.csr_matrix(unit_rows(weighted(X[kept], weight)).T)
+        similar, ids = nearest(weighted(X[held], weight), back, NEAREST)
+        means |= {(rarity, sharpness): mean(shares(similar, sharpness), ids, lacking) for sharpness in SHARPNESS}
     return _Trial(Y[held], solve.apply(X[held], found.weights, found.bias), means)
 
 
 def _choose(
     book: OrbitCodebook, trials: list[_Trial], chances: NDArray[np.float64], strength: float | None
-) -> tuple[float, float, list[tuple[float, float, float]]]:
-    """Sharpness at a middling strength, then strength: both, and all that was tried with its score.
+) -> tuple[float, float, float, list[Tried]]:
+    """Rarity and sharpness at a middling strength, then strength: all three, and all that was tried with its score.
 
     `chances` are the labels' propensities.
     """
     Y = sparse.vstack([trial.Y for trial in trials], format="csr")
-    tried: dict[tuple[float, float], float] = {}
+    tried: dict[tuple[float, float, float], float] = {}
 
-    def score(at: tuple[float, float]) -> float:
+    def score(at: tuple[float, float, float]) -> float:
         if at not in tried:
-            v = torch.cat([trial.linear + at[1] * trial.means[at[0]] for trial in trials])
+            v = torch.cat([trial.linear + at[2] * trial.means[at[:2]] for trial in trials])
             top = book.top_k(v, min(5, book.n_labels))[1].numpy()
             tried[at] = float(ndcg_at_k(Y, top)[-1] + psndcg_at_k(Y, top, chances)[-1]) / 2
         return tried[at]
 
     middle = 0.75 if strength is None else strength
-    sharpness = max(SHARPNESS, key=lambda s: score((s, middle)))
+    near = max(product(RARITY, SHARPNESS), key=lambda at: score((*at, middle)) - MARGIN * (at[0] > 0))
+    rarity, sharpness = near
     if strength is None:
-        strength = max(STRENGTH, key=lambda a: score((sharpness, a)))
-    return sharpness, strength, [(*at, found) for at, found in tried.items()]
+        strength = max(STRENGTH, key=lambda a: score((rarity, sharpness, a)))
+    return rarity, sharpness, strength, [(*at, found) for at, found in tried.items()]

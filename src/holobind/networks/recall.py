@@ -1,7 +1,7 @@
 """A linear encoder that recalls its own errors, in a few bits a weight.
 
     v(x) = x W + b + strength sum_i w_i (t_i - x_i W - b)          i over the nearest training rows
-    w_i  = <x, x_i>^sharpness / sum_j <x, x_j>^sharpness
+    w_i  = cos(x, x_i)^sharpness / sum_j cos(x, x_j)^sharpness     features weighted by idf^rarity
 
 What a linear encoder cannot say, because it is linear or because a penalty holds it back, shows in its errors on rows
 like x, and these are known: the second term is their mean, added as a vector, so that reading labels off v stays one
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.preprocessing import normalize
 from torch import Tensor, nn
 
 from holobind import fourbit
@@ -32,7 +33,7 @@ class Recall(Network):
     """The encoder and what it recalls. Nothing of it is trained by steps; it works on the CPU.
 
     rows, entries, labels   training rows that are kept, their entries, and the entries of their label sets
-    sharpness, strength     as above; with a strength of 0 nothing is recalled, and no row need be kept
+    sharpness, strength, rarity   as above; with a strength of 0 nothing is recalled, and no row need be kept
     """
 
     n_features: int
@@ -56,6 +57,7 @@ class Recall(Network):
         labels: int = 0,
         sharpness: float = 2.0,
         strength: float = 0.0,
+        rarity: float = 0.0,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -63,11 +65,11 @@ class Recall(Network):
             raise OptionError(
                 f"Recall: wants positive sizes; got {n_features} features, {out_features} numbers, {n_labels} labels"
             )
-        for name, value, least in (("sharpness", sharpness, 0), ("strength", strength, 0)):
-            if not (np.isfinite(value) and value >= least):
+        for name, value in (("sharpness", sharpness), ("strength", strength), ("rarity", rarity)):
+            if not (np.isfinite(value) and value >= 0):
                 raise OptionError(f"Recall: {name} must be a number and not negative; got {value}")
         self.n_features, self.out_features, self.n_labels, self.seed = n_features, out_features, n_labels, seed
-        self.sharpness, self.strength = float(sharpness), float(strength)
+        self.sharpness, self.strength, self.rarity = float(sharpness), float(strength), float(rarity)
         buffers = {
             "codes": torch.zeros(n_features, -(-out_features // 2), dtype=torch.uint8),
             "scales": torch.zeros(n_features, dtype=torch.float16),
@@ -83,13 +85,25 @@ class Recall(Network):
         self._ready: _Ready | None = None
 
     @classmethod
-    def of(cls, W: Tensor, bias: Tensor, X: Sparse, Y: Sparse, *, sharpness: float, strength: float, seed: int) -> Self:
+    def of(
+        cls,
+        W: Tensor,
+        bias: Tensor,
+        X: Sparse,
+        Y: Sparse,
+        *,
+        sharpness: float,
+        strength: float,
+        rarity: float = 0.0,
+        seed: int = 0,
+    ) -> Self:
         """Pack an encoder and the training rows that it is to recall.  Shapes: (f, d), (d), (n, f), (n, L)"""
         if not strength:
             X, Y = X[:0], Y[:0]
         made = cls(
             X.shape[1], W.shape[1], Y.shape[1],
-            rows=X.shape[0], entries=X.nnz, labels=Y.nnz, sharpness=sharpness, strength=strength, seed=seed,
+            rows=X.shape[0], entries=X.nnz, labels=Y.nnz,
+            sharpness=sharpness, strength=strength, rarity=rarity, seed=seed,
         )  # fmt: skip
         made.codes, made.scales = fourbit.pack(W)
         made.bias = bias.detach().clone()
@@ -153,6 +167,7 @@ class Recall(Network):
             "labels": len(self.label_ids),
             "sharpness": self.sharpness,
             "strength": self.strength,
+            "rarity": self.rarity,
             "seed": self.seed,
         }
 
@@ -167,7 +182,8 @@ class _Ready:
         self.W, self.bias, self.book = packed.weights(), packed.bias.float(), packed.codebook()
         self.sharpness, self.strength = packed.sharpness, packed.strength
         self.X, self.Y = packed.remembered()
-        self.back = sparse.csr_matrix(self.X.T)
+        self.weight = rarities(self.X, packed.rarity)
+        self.back = sparse.csr_matrix(unit_rows(weighted(self.X, self.weight)).T)
         size = self.X.shape[0] * packed.out_features
         # Pages that are never written take no memory.
         self.table = np.empty((self.X.shape[0], packed.out_features), np.float32) if 4 * size <= TABLE else None
@@ -177,7 +193,7 @@ class _Ready:
         v = torch.from_numpy(product(X, self.W.numpy())).add_(self.bias)
         if not self.strength or not self.X.shape[0]:
             return v
-        similar, ids = nearest(X, self.back, NEAREST)
+        similar, ids = nearest(weighted(X, self.weight), self.back, NEAREST)
         share = shares(similar, self.sharpness) * np.float32(self.strength)
         used, which = np.unique(ids, return_inverse=True)
         if self.table is None:
@@ -188,6 +204,23 @@ class _Ready:
 
     def _errors(self, rows: NDArray[np.int64]) -> Floats:
         return errors(self.book, self.X[rows], self.Y[rows], self.W, self.bias).numpy()
+
+
+def unit_rows(X: Sparse) -> Sparse:
+    """Rows divided by their lengths; a row of zeros stays one."""
+    found = sparse.csr_matrix(X, dtype=np.float64)  # squares of large numbers fit
+    return sparse.csr_matrix(normalize(found) if found.shape[0] else found, dtype=np.float32)
+
+
+def rarities(X: Sparse, power: float) -> Floats:
+    """idf^power of each feature: log (1 + n) / (1 + df) for n rows of which df have it.  Shapes: (n, f) -> (f)"""
+    having = np.bincount(X.indices, minlength=X.shape[1])
+    return (np.log((1 + X.shape[0]) / (1 + having)) ** power).astype(np.float32)
+
+
+def weighted(X: Sparse, weight: Floats) -> Sparse:
+    """Every feature times its weight.  Shapes: (n, f), (f) -> (n, f)"""
+    return sparse.csr_matrix((X.data * weight[X.indices], X.indices, X.indptr), X.shape)
 
 
 def nearest(rows: Sparse, back: Sparse, k: int) -> tuple[Floats, NDArray[np.int64]]:
