@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import venv
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -48,6 +49,7 @@ STEPS = {
     "fasttext": [["fasttext", "numpy", "scipy"]],
     "scikit-learn": [["scikit-learn"]],
 }
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # what linear algebra goes by
 MODULES = {"libpecos": "pecos", "scikit-learn": "sklearn"}
 
 
@@ -59,10 +61,12 @@ def tell(*said):
     print(*said, file=sys.stderr, flush=True)
 
 
-def run(command, limit=None):
+def run(command, limit=None, **variables):
     """What a command printed; a failure's last line is its reason."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=limit, check=False, env=os.environ | variables
+        )
     except subprocess.TimeoutExpired as late:
         raise ContenderError(f"stopped after {limit:g} s") from late
     if done.returncode:
@@ -71,22 +75,30 @@ def run(command, limit=None):
     return done.stdout
 
 
+@cache
+def install(package, environments):
+    """Make an environment with a package; why it cannot be, or None. It is tried once in a run."""
+    place = environments / package
+    if (place / "ready").exists():
+        return None
+    tell(f"installing {package} into {place}")
+    venv.create(place, with_pip=True, clear=True)
+    try:
+        for step in STEPS[package]:
+            run([place / "bin" / "python", "-m", "pip", "install", "--quiet", *step])
+    except ContenderError as failed:
+        return f"not installed: {failed}"
+    (place / "ready").touch()
+    return None
+
+
 def interpreter(package, environments):
-    """A Python that has a package: this one, or that of an environment, which is made if need be."""
+    """A Python that has a package: this one, or that of an environment."""
     if package == "holobind" or find_spec(MODULES.get(package, package)):
         return sys.executable
-    place = environments / package
-    python, ready = place / "bin" / "python", place / "ready"
-    if not ready.exists():
-        tell(f"installing {package} into {place}")
-        venv.create(place, with_pip=True, clear=True)
-        for step in STEPS[package]:
-            try:
-                run([python, "-m", "pip", "install", "--quiet", *step])
-            except ContenderError as failed:
-                raise ContenderError(f"not installed: {failed}") from failed
-        ready.touch()
-    return python
+    if reason := install(package, environments):
+        raise ContenderError(reason)
+    return environments / package / "bin" / "python"
 
 
 def prepare(dataset, source, folder):
@@ -102,7 +114,7 @@ def prepare(dataset, source, folder):
 
 def unfit(name, dataset):
     """Why a contender is not asked to learn a dataset, or None."""
-    if name in ("sklearn-ovr", "napkinxc-br") and dataset.n_labels > FEW:
+    if name in ("sklearn-ovr", "pecos-ovr", "napkinxc-br") and dataset.n_labels > FEW:
         return f"not run: it learns each label from all rows, and these are {dataset.n_labels} labels (at most {FEW})"
     if name == "fasttext" and dataset.texts is None:
         return "not run: it reads texts, and this data has none"
@@ -117,7 +129,8 @@ def measure(name, dataset, source, seed, options):
         prepare(dataset, source, folder)
         command = [python, HERE / "rivals.py", name, folder, str(options.threads), str(seed)]
         try:
-            found = json.loads(run(command, options.limit).splitlines()[-1])
+            printed = run(command, options.limit, **{name: str(options.threads) for name in THREADS})
+            found = json.loads(printed.splitlines()[-1])
         except ContenderError as failed:
             raise ContenderError(str(failed).replace(f"{folder}/", "")) from failed
         top = np.load(folder / f"{name}.npy")
@@ -209,6 +222,9 @@ def main():
     parser.add_argument("--environments", type=Path, default=HERE.parent / "build" / "rivals")
     parser.add_argument("--out", type=Path, help="folder for rivals.json, rivals.md and rivals.png")
     options = parser.parse_args()
+    for data in options.only:
+        if not (options.data / data).is_dir():
+            parser.error(f"{options.data} has no folder {data}; name another with --data, or others with --only")
     about = {"threads": options.threads, "seeds": options.seeds, "machine": platform.machine()}
     rows = []
     for data in options.only:

@@ -147,23 +147,34 @@ def napkinxc_br(task):
     return napkinxc(task, "BR")
 
 
-def pecos(task):
-    """XR-Linear on a tree of hierarchical k-means, with its defaults."""
+def pecos(task, tree=True):
     from pecos.xmc import Indexer, LabelEmbeddingFactory
     from pecos.xmc.xlinear.model import XLinearModel
 
     X, Y = task.X, task.Y
 
     def train():
-        labels = LabelEmbeddingFactory.create(Y, X, method="pifa")
-        tree = Indexer.gen(labels, indexer_type="hierarchicalkmeans", seed=task.seed, threads=task.threads)
-        return XLinearModel.train(X, Y, C=tree, threads=task.threads)
+        clusters = None
+        if tree:
+            labels = LabelEmbeddingFactory.create(X=X, Y=Y, method="pifa")
+            clusters = Indexer.gen(labels, indexer_type="hierarchicalkmeans", seed=task.seed, threads=task.threads)
+        return XLinearModel.train(X, Y, C=clusters, threads=task.threads)
 
     def load(place):
         model = XLinearModel.load(str(place), is_predict_only=True)
         return lambda: best(model.predict(task.asked, only_topk=K, threads=task.threads))
 
     return train, lambda model, place: model.save(str(place)), load
+
+
+def pecos_tree(task):
+    """XR-Linear on a tree of hierarchical k-means, with its defaults."""
+    return pecos(task)
+
+
+def pecos_one_vs_rest(task):
+    """XR-Linear without a tree, with its defaults."""
+    return pecos(task, tree=False)
 
 
 def sklearn_one_vs_rest(task):
@@ -226,7 +237,8 @@ CONTENDERS = {
     "omikuji-parabel": (omikuji_parabel, "omikuji"),
     "napkinxc-plt": (napkinxc_plt, "napkinxc"),
     "napkinxc-br": (napkinxc_br, "napkinxc"),
-    "pecos": (pecos, "libpecos"),
+    "pecos": (pecos_tree, "libpecos"),
+    "pecos-ovr": (pecos_one_vs_rest, "libpecos"),
     "sklearn-ovr": (sklearn_one_vs_rest, "scikit-learn"),
     "fasttext": (fasttext, "fasttext"),
 }

@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 from matplotlib.transforms import Bbox
 
 INK, OURS, THEIRS, QUIET = "#2b2b2b", "#d1495b", "#5b7f95", "#8a8a8a"
@@ -14,6 +15,7 @@ TITLES = {
     "napkinxc-plt": "napkinXC PLT",
     "napkinxc-br": "napkinXC BR",
     "pecos": "PECOS",
+    "pecos-ovr": "PECOS 1-vs-rest",
     "sklearn-ovr": "scikit-learn 1-vs-rest",
     "fasttext": "fastText",
 }
@@ -53,7 +55,9 @@ def points(axes, rows):
     scores = [row["P@1"] for row in rows]
     room = max(0.5, 0.2 * np.ptp(scores))
     axes.set_ylim(min(scores) - room, max(scores) + room)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_locator(NullLocator())
     axes.grid(color="#ececec", zorder=0)
     axes.tick_params(colors=INK, labelsize=9, which="both", length=0)
     axes.spines[["top", "right"]].set_visible(False)
