@@ -88,7 +88,10 @@ def validation(about: dict[str, Any]) -> dict[str, float]:
         return {**({measure: round(training["best"], 2)} if held else {}), "epoch": best}
     if ridge:
         tried = [score for _, score in ridge["validation"]]
-        return {**({"nDCG@5": round(max(tried), 2)} if tried else {}), "lam": float(f"{ridge['lam']:.4g}")}
+        chosen = {"lam": float(f"{ridge['lam']:.4g}")}
+        if isinstance(about.get("recall"), dict):
+            chosen["recall"] = about["recall"]["strength"]
+        return {**({"nDCG@5": round(max(tried), 2)} if tried else {}), **chosen}
     return {}
 
 

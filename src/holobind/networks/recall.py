@@ -16,7 +16,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy import sparse
-from sklearn.preprocessing import normalize
 from torch import Tensor, nn
 
 from holobind import fourbit
@@ -208,8 +207,15 @@ class _Ready:
 
 def unit_rows(X: Sparse) -> Sparse:
     """Rows divided by their lengths; a row of zeros stays one."""
-    found = sparse.csr_matrix(X, dtype=np.float64)  # squares of large numbers fit
-    return sparse.csr_matrix(normalize(found) if found.shape[0] else found, dtype=np.float32)
+    found = sparse.csr_matrix(X)
+    if not found.has_canonical_format:  # the length of a row counts a feature once
+        found = found.copy()
+        found.sum_duplicates()
+    row = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr))
+    values = found.data.astype(np.float64)  # squares of large numbers fit
+    lengths = np.sqrt(np.bincount(row, values**2, minlength=found.shape[0]))
+    scaled = (values / np.where(lengths > 0, lengths, 1)[row]).astype(np.float32)
+    return sparse.csr_matrix((scaled, found.indices, found.indptr), found.shape)
 
 
 def rarities(X: Sparse, power: float) -> Floats:
