@@ -19,15 +19,15 @@ from holobind import solve
 from holobind.codebook import OrbitCodebook
 from holobind.errors import OptionError
 from holobind.metrics import ndcg_at_k, propensity, psndcg_at_k
-from holobind.networks.recall import NEAREST, Recall, errors, mean, nearest, rarities, shares, unit_rows, weighted
+from holobind.networks.recall import NEAREST, Near, Recall, errors, mean, rarities, shares, unit_rows, weighted
 from holobind.solve import Progress
 from holobind.sparse import Sparse
 
-TOLERANCE = 0.1  # of the solution: half the iterations, and weights are rounded by as much
+TOLERANCE, ROUGH = 0.1, 0.15  # of the solution, whose weights are rounded by as much; of those to choose by
 HELD = 2000  # rows to choose sharpness and strength on
 FEW = 1000  # points below which all of them are held out in turn
 MOST = 2048  # dim of a codebook of more labels than that
-NARROW = 512  # dim of the codebook that lam, sharpness and strength are chosen with
+NARROW = 256  # dim of the codebook that lam is chosen with
 RARITY, MARGIN = (0.0, 0.5), 0.25  # the first, unless the second is better by that many points
 SHARPNESS = (1.0, 2.0, 4.0, 8.0)
 STRENGTH = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
@@ -78,18 +78,21 @@ def fit(
     rarity, sharpness = 0.0, 2.0
     tried: list[Tried] = []
     searched: list[tuple[float, float]] = []
+    start: solve.Solution | None = None
     if rows.shape[0] > 5:
-        # All that is chosen hardly depends on the dim: a narrow codebook does it in a fraction of the time.
-        narrow = OrbitCodebook(n_labels, min(book.dim, solve.dimension(n_labels, NARROW)), seed)
         trials: list[_Trial] = []
         for held, kept in _folds(rows.shape[0], seed):
-            part = solve.ridge(
-                rows[kept], sets[kept], narrow, lam, tolerance=TOLERANCE, seed=seed, on_progress=on_progress
-            )
-            lam, searched = part.lam, searched or part.validation
-            trials.append(_trial(rows, sets, held, kept, narrow, part))
-        rarity, sharpness, strength, tried = _choose(narrow, trials, propensity(sets), strength)
-    found = solve.ridge(rows, sets, book, lam, tolerance=TOLERANCE, seed=seed, on_progress=on_progress)
+            X_kept, Y_kept = rows[kept], sets[kept]
+            narrow = solve.dimension(n_labels, NARROW)
+            if lam is None and narrow < book.dim:  # lam hardly depends on the dim; strength does, by the crosstalk
+                rough = OrbitCodebook(n_labels, narrow, seed)
+                part = solve.ridge(X_kept, Y_kept, rough, tolerance=ROUGH, seed=seed, on_progress=on_progress)
+                lam, searched = part.lam, part.validation
+            start = solve.ridge(X_kept, Y_kept, book, lam, tolerance=ROUGH, seed=seed, on_progress=on_progress)
+            lam, searched = start.lam, searched or start.validation
+            trials.append(_trial(rows[held], sets[held], X_kept, Y_kept, book, start))
+        rarity, sharpness, strength, tried = _choose(book, trials, propensity(sets), strength)
+    found = solve.ridge(rows, sets, book, lam, tolerance=TOLERANCE, seed=seed, start=start, on_progress=on_progress)
     found.validation.extend(searched)
     strength = 1.0 if strength is None else strength
     network = Recall.of(
@@ -147,17 +150,19 @@ def _folds(n: int, seed: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.int
         yield np.sort(order[first : first + size]), np.sort(np.delete(order, np.s_[first : first + size]))
 
 
-def _trial(
-    X: Sparse, Y: Sparse, held: NDArray[np.intp], kept: NDArray[np.intp], book: OrbitCodebook, found: solve.Solution
-) -> _Trial:
-    lacking = errors(book, X[kept], Y[kept], found.weights, found.bias).numpy()
-    means: dict[tuple[float, float], Tensor] = {}
+def _trial(X: Sparse, Y: Sparse, X_kept: Sparse, Y_kept: Sparse, book: OrbitCodebook, found: solve.Solution) -> _Trial:
+    near = {}
     for rarity in RARITY:
-        weight = rarities(X[kept], rarity)
-        back = sparse.csr_matrix(unit_rows(weighted(X[kept], weight)).T)
-        similar, ids = nearest(weighted(X[held], weight), back, NEAREST)
-        means |= {(rarity, sharpness): mean(shares(similar, sharpness), ids, lacking) for sharpness in SHARPNESS}
-    return _Trial(Y[held], solve.apply(X[held], found.weights, found.bias), means)
+        weight = rarities(X_kept, rarity)
+        near[rarity] = Near(unit_rows(weighted(X_kept, weight)))(weighted(X, weight), NEAREST)
+    used, which = np.unique(np.stack([ids for _, ids in near.values()]), return_inverse=True)
+    lacking = errors(book, X_kept[used], Y_kept[used], found.weights, found.bias).numpy()
+    means = {
+        (rarity, sharpness): mean(shares(similar, sharpness), places, lacking)
+        for (rarity, (similar, _)), places in zip(near.items(), which.reshape(len(near), Y.shape[0], -1), strict=True)
+        for sharpness in SHARPNESS
+    }
+    return _Trial(Y, solve.apply(X, found.weights, found.bias), means)
 
 
 def _choose(

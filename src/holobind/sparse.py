@@ -95,8 +95,11 @@ def conjugate_gradients(  # type: ignore[no-untyped-def]
     R, P, Q, U = np.empty_like(B), np.empty_like(B), np.empty_like(B), np.empty((len(ptr) - 1, w), B.dtype)
     rho, rho_next, curvature, left, size = np.zeros(w), np.zeros(w), np.zeros(w), np.zeros(w), np.zeros(w)
     step = np.zeros(w, B.dtype)
-    gather(ptr, index, value, W, U)
-    gather(ptr_t, index_t, value_t, U, Q)
+    if np.any(W):
+        gather(ptr, index, value, W, U)
+        gather(ptr_t, index_t, value_t, U, Q)
+    else:
+        Q[:] = 0
     for i in range(m):
         for c in range(w):
             R[i, c] = B[i, c] - Q[i, c] - lam * W[i, c]

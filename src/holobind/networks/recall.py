@@ -9,6 +9,7 @@ transform. Errors are not stored but made when they are asked for, from the trai
 sparse, and W, in four bits a weight.
 """
 
+from functools import partial
 from typing import Any, Self
 
 import numba
@@ -22,10 +23,11 @@ from holobind import fourbit
 from holobind.codebook import OrbitCodebook
 from holobind.errors import OptionError
 from holobind.networks.inputs import Network, Rows
-from holobind.sparse import Floats, Sparse, product, threaded
+from holobind.sparse import Floats, Sparse, gather, product, threaded
 
 NEAREST = 30  # rows whose errors are recalled
 TABLE = 1 << 30  # bytes of errors that are kept once they have been made
+BLOCK = 1 << 22  # products that are held at once
 
 
 class Recall(Network):
@@ -182,7 +184,7 @@ class _Ready:
         self.sharpness, self.strength = packed.sharpness, packed.strength
         self.X, self.Y = packed.remembered()
         self.weight = rarities(self.X, packed.rarity)
-        self.back = sparse.csr_matrix(unit_rows(weighted(self.X, self.weight)).T)
+        self.near = Near(unit_rows(weighted(self.X, self.weight)))
         size = self.X.shape[0] * packed.out_features
         # Pages that are never written take no memory.
         self.table = np.empty((self.X.shape[0], packed.out_features), np.float32) if 4 * size <= TABLE else None
@@ -192,7 +194,7 @@ class _Ready:
         v = torch.from_numpy(product(X, self.W.numpy())).add_(self.bias)
         if not self.strength or not self.X.shape[0]:
             return v
-        similar, ids = nearest(weighted(X, self.weight), self.back, NEAREST)
+        similar, ids = self.near(weighted(X, self.weight), NEAREST)
         share = shares(similar, self.sharpness) * np.float32(self.strength)
         used, which = np.unique(ids, return_inverse=True)
         if self.table is None:
@@ -229,27 +231,62 @@ def weighted(X: Sparse, weight: Floats) -> Sparse:
     return sparse.csr_matrix((X.data * weight[X.indices], X.indices, X.indptr), X.shape)
 
 
-def nearest(rows: Sparse, back: Sparse, k: int) -> tuple[Floats, NDArray[np.int64]]:
-    """The k largest positive products of rows with remembered ones, largest first, and which these are.
+class Near:
+    """The rows nearest to others, by products, exactly.
 
-    Among equals the earlier row comes first. Where fewer than k are positive, products of 0 with row 0 fill up.
-    `back` is the transpose of what is remembered.
-    Shapes: (n, f), (f, m) -> (n, k), (n, k)
+    Products go through the lists of rows that have a feature. A few features fill most of these lists: those that a
+    fair share of all rows have are taken out of them and multiplied as dense columns. That costs n products for every
+    row asked for; lists cost df^2 / n entries on average, each as long as `cheaper` products of a matrix.
     """
-    n = rows.shape[0]
-    products, ids = np.zeros((n, k), np.float32), np.zeros((n, k), np.int64)
-    height = max(1, -(-n // (4 * torch.get_num_threads())))
 
-    def block(top: int) -> None:
-        some = slice(top, min(top + height, n))
-        _nearest(
-            rows.indptr[some.start : some.stop + 1], rows.indices, rows.data,
-            back.indptr, back.indices, back.data, back.shape[1], products[some], ids[some],
-        )  # fmt: skip
+    def __init__(self, X: Sparse, cheaper: float = 400) -> None:
+        back = sparse.csr_matrix(X.T)
+        having = np.diff(back.indptr)
+        self.n = X.shape[0]
+        self.frequent = np.flatnonzero(having > (cheaper * self.n) ** 0.5)
+        self.columns = torch.from_numpy(back[self.frequent].toarray())
+        listed = having.copy()
+        listed[self.frequent] = 0
+        kept = np.repeat(listed > 0, having)
+        self.lists = np.append(0, np.cumsum(listed)), back.indices[kept], back.data[kept]
 
-    for _ in threaded(block, range(0, n, height)):
-        pass
-    return products, ids
+    def __call__(self, rows: Sparse, k: int) -> tuple[Floats, NDArray[np.int64]]:
+        """The k largest positive products of each row, largest first, and with which rows.
+
+        Among equals the earlier row comes first. Where fewer than k are positive, products of 0 with row 0 fill up.
+        Shapes: (m, f) -> (m, k), (m, k)
+        """
+        m, threads = rows.shape[0], torch.get_num_threads()
+        products, ids = np.zeros((m, k), np.float32), np.zeros((m, k), np.int64)
+        height = max(threads, BLOCK // max(self.n, 1))
+        dense = sparse.csr_matrix(rows[:, self.frequent], dtype=np.float32) if len(self.frequent) else None
+        for top in range(0, m, height):
+            block = slice(top, min(top + height, m))
+            if dense is None:
+                scores = np.zeros((block.stop - top, self.n), np.float32)
+            else:
+                scores = torch.from_numpy(dense[block].toarray()).mm(self.columns).numpy()
+            step = max(1, -(-(block.stop - top) // (2 * threads)))
+            work = partial(self._best, rows, block, step, scores, products, ids)
+            for _ in threaded(work, range(top, block.stop, step)):
+                pass
+        return products, ids
+
+    def _best(
+        self,
+        rows: Sparse,
+        block: slice,
+        step: int,
+        scores: Floats,
+        products: Floats,
+        ids: NDArray[np.int64],
+        first: int,
+    ) -> None:
+        """The nearest of `step` rows of a block, from its products with the dense columns."""
+        some = slice(first, min(first + step, block.stop))
+        ends = rows.indptr[some.start : some.stop + 1]
+        mine = scores[some.start - block.start : some.stop - block.start]
+        _nearest(ends, rows.indices, rows.data, *self.lists, mine, products[some], ids[some])
 
 
 def shares(similar: Floats, sharpness: float) -> Floats:
@@ -264,8 +301,16 @@ def shares(similar: Floats, sharpness: float) -> Floats:
 def mean(share: Floats, ids: NDArray[np.int64], found: Floats) -> Tensor:
     """Sums of rows of `found`, weighted by shares.  Shapes: (n, k), (n, k), (m, d) -> (n, d)"""
     n, k = share.shape
-    A = sparse.csr_matrix((share.ravel(), ids.ravel(), np.arange(0, n * k + 1, k)), (n, len(found)))
-    return torch.from_numpy(product(A, found))
+    out = np.empty((n, found.shape[1]), np.float32)
+    ends, flat, values = np.arange(0, n * k + 1, k), ids.ravel(), share.ravel()
+    step = max(1, -(-n // (2 * torch.get_num_threads())))
+
+    def block(first: int) -> None:  # by rows: few of `found` are wanted, and columns of it would be copied
+        gather(ends[first : first + step + 1], flat, values, found, out[first : first + step])
+
+    for _ in threaded(block, range(0, n, step)):
+        pass
+    return torch.from_numpy(out)
 
 
 def errors(book: OrbitCodebook, X: Sparse, Y: Sparse, W: Tensor, bias: Tensor) -> Tensor:
@@ -285,19 +330,19 @@ def _as_ids(stored: Tensor) -> NDArray[np.int32]:
 
 
 @numba.njit(nogil=True, cache=True)
-def _nearest(ptr, index, value, ptr_t, index_t, value_t, m, products, ids):  # type: ignore[no-untyped-def]
-    """Products through the lists of rows that have a feature; the best k by insertion, where few ever enter."""
+def _nearest(ptr, index, value, ends, lists, weights, scores, products, ids):  # type: ignore[no-untyped-def]
+    """Products through the lists, added to `scores`; the best k by insertion, where few ever enter."""
     k = products.shape[1]
-    scores = np.zeros(m, np.float32)
     for r in range(len(ptr) - 1):
-        scores[:] = 0
+        mine = scores[r]
         for j in range(ptr[r], ptr[r + 1]):
             x, f = value[j], index[j]
-            for t in range(ptr_t[f], ptr_t[f + 1]):
-                scores[index_t[t]] += x * value_t[t]
-        for i in range(m):
-            s = scores[i]
-            if s > products[r, k - 1]:
+            for t in range(ends[f], ends[f + 1]):
+                mine[lists[t]] += x * weights[t]
+        least = np.float32(0)
+        for i in range(len(mine)):
+            s = mine[i]
+            if s > least:
                 c = k - 1
                 while c > 0 and s > products[r, c - 1]:
                     products[r, c] = products[r, c - 1]
@@ -305,3 +350,4 @@ def _nearest(ptr, index, value, ptr_t, index_t, value_t, m, products, ids):  # t
                     c -= 1
                 products[r, c] = s
                 ids[r, c] = i
+                least = products[r, k - 1]
