@@ -23,11 +23,11 @@ from holobind.networks.recall import NEAREST, Near, Recall, errors, mean, rariti
 from holobind.solve import Progress
 from holobind.sparse import Sparse
 
-TOLERANCE, ROUGH = 0.1, 0.15  # of the solution, whose weights are rounded by as much; of those to choose by
+TOLERANCE = 0.15  # of the solution: weights are rounded to four bits, and a looser one generalises as well
 HELD = 2000  # rows to choose sharpness and strength on
 FEW = 1000  # points below which all of them are held out in turn
 MOST = 2048  # dim of a codebook of more labels than that
-NARROW = 256  # dim of the codebook that lam is chosen with
+NARROW = 128  # dim of the codebook that lam is chosen with where labels are more than the dim
 RARITY, MARGIN = (0.0, 0.5), 0.25  # the first, unless the second is better by that many points
 SHARPNESS = (1.0, 2.0, 4.0, 8.0)
 STRENGTH = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
@@ -83,12 +83,11 @@ def fit(
         trials: list[_Trial] = []
         for held, kept in _folds(rows.shape[0], seed):
             X_kept, Y_kept = rows[kept], sets[kept]
-            narrow = solve.dimension(n_labels, NARROW)
-            if lam is None and narrow < book.dim:  # lam hardly depends on the dim; strength does, by the crosstalk
-                rough = OrbitCodebook(n_labels, narrow, seed)
-                part = solve.ridge(X_kept, Y_kept, rough, tolerance=ROUGH, seed=seed, on_progress=on_progress)
+            if lam is None and n_labels > book.dim > NARROW:  # lam does not depend on the crosstalk; strength does
+                narrow = OrbitCodebook(n_labels, NARROW, seed)
+                part = solve.ridge(X_kept, Y_kept, narrow, tolerance=TOLERANCE, seed=seed, on_progress=on_progress)
                 lam, searched = part.lam, part.validation
-            start = solve.ridge(X_kept, Y_kept, book, lam, tolerance=ROUGH, seed=seed, on_progress=on_progress)
+            start = solve.ridge(X_kept, Y_kept, book, lam, tolerance=TOLERANCE, seed=seed, on_progress=on_progress)
             lam, searched = start.lam, searched or start.validation
             trials.append(_trial(rows[held], sets[held], X_kept, Y_kept, book, start))
         rarity, sharpness, strength, tried = _choose(book, trials, propensity(sets), strength)
