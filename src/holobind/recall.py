@@ -23,7 +23,7 @@ from holobind.networks.recall import NEAREST, Near, Recall, errors, mean, rariti
 from holobind.solve import Progress
 from holobind.sparse import Sparse
 
-TOLERANCE = 0.15  # of the solution: weights are rounded to four bits, and a looser one generalises as well
+TOLERANCE = 0.1, 0.15  # of the solution; and where labels are more than the dim, whose crosstalk is larger
 HELD = 2000  # rows to choose sharpness and strength on
 FEW = 1000  # points below which all of them are held out in turn
 MOST = 2048  # dim of a codebook of more labels than that
@@ -74,6 +74,7 @@ def fit(
         raise OptionError(f"recall must be a number and not negative, or None to have it chosen; got {strength}")
     n_labels = Y.shape[1]
     book = OrbitCodebook(n_labels, dim or dimension(n_labels), seed)
+    tolerance = TOLERANCE[n_labels > book.dim]
     rows, sets = sparse.csr_matrix(X, dtype=np.float32), label_sets(Y)
     rarity, sharpness = 0.0, 2.0
     tried: list[Tried] = []
@@ -85,13 +86,13 @@ def fit(
             X_kept, Y_kept = rows[kept], sets[kept]
             if lam is None and n_labels > book.dim > NARROW:  # lam does not depend on the crosstalk; strength does
                 narrow = OrbitCodebook(n_labels, NARROW, seed)
-                part = solve.ridge(X_kept, Y_kept, narrow, tolerance=TOLERANCE, seed=seed, on_progress=on_progress)
+                part = solve.ridge(X_kept, Y_kept, narrow, tolerance=tolerance, seed=seed, on_progress=on_progress)
                 lam, searched = part.lam, part.validation
-            start = solve.ridge(X_kept, Y_kept, book, lam, tolerance=TOLERANCE, seed=seed, on_progress=on_progress)
+            start = solve.ridge(X_kept, Y_kept, book, lam, tolerance=tolerance, seed=seed, on_progress=on_progress)
             lam, searched = start.lam, searched or start.validation
             trials.append(_trial(rows[held], sets[held], X_kept, Y_kept, book, start))
         rarity, sharpness, strength, tried = _choose(book, trials, propensity(sets), strength)
-    found = solve.ridge(rows, sets, book, lam, tolerance=TOLERANCE, seed=seed, start=start, on_progress=on_progress)
+    found = solve.ridge(rows, sets, book, lam, tolerance=tolerance, seed=seed, start=start, on_progress=on_progress)
     found.validation.extend(searched)
     strength = 1.0 if strength is None else strength
     network = Recall.of(
@@ -113,7 +114,8 @@ def more(network: Recall, X: Sparse, Y: Sparse, lam: float | None, points: int) 
     Shapes: X (n, f), Y (n, L)
     """
     sets = label_sets(Y)
-    found = solve.ridge(X, sets, network.codebook(), lam, tolerance=TOLERANCE, seed=network.seed)
+    book = network.codebook()
+    found = solve.ridge(X, sets, book, lam, tolerance=TOLERANCE[book.n_labels > book.dim], seed=network.seed)
     share = X.shape[0] / (points + X.shape[0])
     known = network.remembered()
     both = (sparse.csr_matrix(sparse.vstack(pair)) for pair in zip(known, (X, sets), strict=True))

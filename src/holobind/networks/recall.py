@@ -196,11 +196,12 @@ class _Ready:
             return v
         similar, ids = self.near(weighted(X, self.weight), NEAREST)
         share = shares(similar, self.sharpness) * np.float32(self.strength)
-        used, which = np.unique(ids, return_inverse=True)
         if self.table is None:
+            used, which = np.unique(ids, return_inverse=True)
             return v.add_(mean(share, which.reshape(ids.shape), self._errors(used)))
-        new = used[~self.made[used]]
-        self.table[new], self.made[new] = self._errors(new), True
+        new = np.unique(ids[~self.made[ids]])
+        if len(new):
+            self.table[new], self.made[new] = self._errors(new), True
         return v.add_(mean(share, ids, self.table))
 
     def _errors(self, rows: NDArray[np.int64]) -> Floats:
@@ -245,10 +246,13 @@ class Near:
         self.n = X.shape[0]
         self.frequent = np.flatnonzero(having > (cheaper * self.n) ** 0.5)
         self.columns = torch.from_numpy(back[self.frequent].toarray())
+        self.column = np.full(len(having), -1, np.int64)  # of a feature
+        self.column[self.frequent] = np.arange(len(self.frequent))
         listed = having.copy()
         listed[self.frequent] = 0
         kept = np.repeat(listed > 0, having)
-        self.lists = np.append(0, np.cumsum(listed)), back.indices[kept], back.data[kept]
+        lists = back.indices[kept].astype(np.uint32)  # unsigned: compiled code need not look for negative ones
+        self.lists = np.append(0, np.cumsum(listed)), lists, back.data[kept]
 
     def __call__(self, rows: Sparse, k: int) -> tuple[Floats, NDArray[np.int64]]:
         """The k largest positive products of each row, largest first, and with which rows.
@@ -259,18 +263,24 @@ class Near:
         m, threads = rows.shape[0], torch.get_num_threads()
         products, ids = np.zeros((m, k), np.float32), np.zeros((m, k), np.int64)
         height = max(threads, BLOCK // max(self.n, 1))
-        dense = sparse.csr_matrix(rows[:, self.frequent], dtype=np.float32) if len(self.frequent) else None
         for top in range(0, m, height):
             block = slice(top, min(top + height, m))
-            if dense is None:
-                scores = np.zeros((block.stop - top, self.n), np.float32)
-            else:
-                scores = torch.from_numpy(dense[block].toarray()).mm(self.columns).numpy()
+            scores = self._dense(rows, block).mm(self.columns).numpy()
             step = max(1, -(-(block.stop - top) // (2 * threads)))
             work = partial(self._best, rows, block, step, scores, products, ids)
             for _ in threaded(work, range(top, block.stop, step)):
                 pass
         return products, ids
+
+    def _dense(self, rows: Sparse, block: slice) -> Tensor:
+        """The frequent features of some rows.  Shapes: -> (block, frequent)"""
+        ends = rows.indptr[block.start : block.stop + 1]
+        entries = slice(ends[0], ends[-1])
+        column = self.column[rows.indices[entries]]
+        row = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
+        found = np.zeros((len(ends) - 1, len(self.frequent)), np.float32)
+        found[row[column >= 0], column[column >= 0]] = rows.data[entries][column >= 0]
+        return torch.from_numpy(found)
 
     def _best(
         self,
