@@ -262,7 +262,8 @@ class Near:
         """
         m, threads = rows.shape[0], torch.get_num_threads()
         products, ids = np.zeros((m, k), np.float32), np.zeros((m, k), np.int64)
-        height = max(threads, BLOCK // max(self.n, 1))
+        blocks = max(1, -(-m * self.n // BLOCK))
+        height = max(threads, -(-m // blocks))  # of equal blocks
         for top in range(0, m, height):
             block = slice(top, min(top + height, m))
             scores = self._dense(rows, block).mm(self.columns).numpy()
@@ -349,15 +350,16 @@ def _nearest(ptr, index, value, ends, lists, weights, scores, products, ids):  #
             x, f = value[j], index[j]
             for t in range(ends[f], ends[f + 1]):
                 mine[lists[t]] += x * weights[t]
-        least = np.float32(0)
+        best, which = products[r], ids[r]
+        least = best[k - 1]
         for i in range(len(mine)):
             s = mine[i]
             if s > least:
                 c = k - 1
-                while c > 0 and s > products[r, c - 1]:
-                    products[r, c] = products[r, c - 1]
-                    ids[r, c] = ids[r, c - 1]
+                while c > 0 and s > best[c - 1]:
+                    best[c] = best[c - 1]
+                    which[c] = which[c - 1]
                     c -= 1
-                products[r, c] = s
-                ids[r, c] = i
-                least = products[r, k - 1]
+                best[c] = s
+                which[c] = i
+                least = best[k - 1]
