@@ -1,7 +1,7 @@
 """Learning for `networks.Recall`: ridge regression, then how much of its errors on near rows to add, on rows held out.
 
 W is ridge regression onto the sums of label vectors (`solve`), which chooses lam; rarity, sharpness and strength are
-chosen by the mean of nDCG@5 and PSnDCG@5: the head of the labels counts as much as the tail. Rows are to have length 1.
+chosen by nDCG@5, too. Rows are to have length 1.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from torch import Tensor
 from holobind import solve
 from holobind.codebook import OrbitCodebook
 from holobind.errors import OptionError
-from holobind.metrics import ndcg_at_k, propensity, psndcg_at_k
+from holobind.metrics import ndcg_at_k
 from holobind.networks.recall import NEAREST, Near, Recall, errors, mean, rarities, shares, unit_rows, weighted
 from holobind.solve import Progress
 from holobind.sparse import Sparse
@@ -37,9 +37,9 @@ Tried = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Found:
-    """The network; how the final system was solved; the mean of both measures for all that was tried, in percent.
+    """The network; how the final system was solved; nDCG@5 for all that was tried, in percent.
 
-    validation   (rarity, sharpness, strength, mean) of each; lams are in `solution`
+    validation   (rarity, sharpness, strength, nDCG@5) of each; lams are in `solution`
     """
 
     network: Recall
@@ -91,7 +91,7 @@ def fit(
             start = solve.ridge(X_kept, Y_kept, book, lam, tolerance=tolerance, seed=seed, on_progress=on_progress)
             lam, searched = start.lam, searched or start.validation
             trials.append(_trial(rows[held], sets[held], X_kept, Y_kept, book, start))
-        rarity, sharpness, strength, tried = _choose(book, trials, propensity(sets), strength)
+        rarity, sharpness, strength, tried = _choose(book, trials, strength)
     found = solve.ridge(rows, sets, book, lam, tolerance=tolerance, seed=seed, start=start, on_progress=on_progress)
     found.validation.extend(searched)
     strength = 1.0 if strength is None else strength
@@ -167,12 +167,9 @@ def _trial(X: Sparse, Y: Sparse, X_kept: Sparse, Y_kept: Sparse, book: OrbitCode
 
 
 def _choose(
-    book: OrbitCodebook, trials: list[_Trial], chances: NDArray[np.float64], strength: float | None
+    book: OrbitCodebook, trials: list[_Trial], strength: float | None
 ) -> tuple[float, float, float, list[Tried]]:
-    """Rarity and sharpness at a middling strength, then strength: all three, and all that was tried with its score.
-
-    `chances` are the labels' propensities.
-    """
+    """Rarity and sharpness at a middling strength, then strength: all three, and all that was tried with its score."""
     Y = sparse.vstack([trial.Y for trial in trials], format="csr")
     tried: dict[tuple[float, float, float], float] = {}
 
@@ -180,7 +177,7 @@ def _choose(
         if at not in tried:
             v = torch.cat([trial.linear + at[2] * trial.means[at[:2]] for trial in trials])
             top = book.top_k(v, min(5, book.n_labels))[1].numpy()
-            tried[at] = float(ndcg_at_k(Y, top)[-1] + psndcg_at_k(Y, top, chances)[-1]) / 2
+            tried[at] = float(ndcg_at_k(Y, top)[-1])
         return tried[at]
 
     middle = 0.75 if strength is None else strength
