@@ -89,8 +89,9 @@ def validation(about: dict[str, Any]) -> dict[str, float]:
     if ridge:
         tried = [score for _, score in ridge["validation"]]
         chosen = {"lam": float(f"{ridge['lam']:.4g}")}
-        if isinstance(about.get("recall"), dict):
+        if isinstance(about.get("recall"), dict):  # what was chosen last, with the codebook that it will have
             chosen["recall"] = about["recall"]["strength"]
+            tried = [score for *_, score in about["recall"]["validation"]] or tried
         return {**({"nDCG@5": round(max(tried), 2)} if tried else {}), **chosen}
     return {}
 
