@@ -302,11 +302,13 @@ class Near:
 
 def shares(similar: Floats, sharpness: float) -> Floats:
     """Powers of similarities, as shares of their sum; all 0 where nothing is similar.  Shapes: (n, k) -> (n, k)"""
-    largest = similar[:, :1]
-    powers = np.divide(similar, largest, out=np.zeros_like(similar), where=largest > 0) ** np.float32(sharpness)
-    powers[similar <= 0] = 0  # also at sharpness 0
+    # In float64, whose last bit may differ with the place in an array: float32's then does not.
+    ratios = similar.astype(np.float64)
+    largest = ratios[:, :1].copy()
+    np.divide(ratios, largest, out=ratios, where=largest > 0)
+    powers = np.where(similar > 0, ratios**sharpness, 0)  # also at sharpness 0
     total = powers.sum(1, keepdims=True)
-    return np.divide(powers, total, out=np.zeros_like(powers), where=total > 0)
+    return np.divide(powers, total, out=powers, where=total > 0).astype(np.float32)
 
 
 def mean(share: Floats, ids: NDArray[np.int64], found: Floats) -> Tensor:
