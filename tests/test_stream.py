@@ -34,12 +34,33 @@ def reader():
 def scorer():
     """A model of features, whose labels have no names."""
     dataset = hb.data.synthetic("bibtex", scale=0.05)
-    return hb.learn(dataset.train, hb.Recipe(lam=1.0, recall=0)), dataset.test
+    return hb.learn(dataset.train, hb.Recipe(lam=1.0)), dataset.test
 
 
 def answered(model, text, **options):
     pieces = [text] if isinstance(text, bytes) else text
-    return [answer for batch in stream.answers(model, pieces, **options) for answer in batch]
+    return Alike(answer for batch in stream.answers(model, pieces, **options) for answer in batch)
+
+
+class Alike(list):
+    """Answers that equal others with the same labels and errors, and scores that differ by rounding only.
+
+    A transform of several rows may differ from that of one by its last bit.
+    """
+
+    __hash__ = None
+
+    def __eq__(self, other):
+        return len(self) == len(other) and all(map(self.one, self, other))
+
+    @staticmethod
+    def one(a, b):
+        if "error" in a or "error" in b:
+            return a == b
+        pairs = list(zip(a["labels"], b["labels"], strict=False))
+        return len(a["labels"]) == len(b["labels"]) and all(
+            x["label"] == y["label"] and abs(x["score"] - y["score"]) < 2e-6 for x, y in pairs
+        )
 
 
 def rows(part, n):
@@ -120,7 +141,9 @@ def test_an_empty_line_is_a_row_without_features(reader, scorer):
     model, part = scorer
     xml = rows(part, 3)[0]
     found = answered(model, "\n".join([xml[0], "", " ", xml[1]]).encode())
-    assert len(found) == 4 and found[1] == found[2] and found[::3] == answered(model, "\n".join(xml[:2]).encode())
+    assert (
+        len(found) == 4 and found[1] == found[2] and Alike(found[::3]) == answered(model, "\n".join(xml[:2]).encode())
+    )
     assert answered(model, b"") == []
 
 
@@ -167,7 +190,7 @@ def test_a_bad_line_is_named_after_all_answers_before_it(scorer, bad, at):
     with pytest.raises(DataError) as error:
         for batch in stream.answers(model, [text], form=form, where="new.txt"):
             found += batch
-    assert found == good[:at] and str(error.value).startswith(f"new.txt:{at + 1}: ") and says in str(error.value)
+    assert Alike(found) == good[:at] and str(error.value).startswith(f"new.txt:{at + 1}: ") and says in str(error.value)
     told = []
     skipped = answered(model, text, form=form, where="new.txt", on_bad=told.append)
     assert skipped == [*good[:at], {"error": str(error.value)}, *good[at:]] and [str(e) for e in told] == [
@@ -182,7 +205,7 @@ def test_many_bad_lines_keep_their_places(scorer):
     found = answered(model, "\n".join(lines).encode(), form="xml", on_bad=lambda error: None)
     whole = answered(model, "\n".join(xml).encode())
     assert ["error" in answer for answer in found] == [i % 3 == 0 for i in range(30)]
-    assert all(found[i] == whole[i] for i in range(30) if i % 3)
+    assert all(Alike.one(found[i], whole[i]) for i in range(30) if i % 3)
 
 
 def test_what_a_model_cannot_read_is_refused(reader, scorer):
