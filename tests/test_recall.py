@@ -195,6 +195,27 @@ def test_a_file_that_makes_no_sense_is_refused(tmp_path, name, damage, said):
         hb.load(path)
 
 
+def test_a_header_that_claims_more_labels_than_the_file_has_is_refused(tmp_path):
+    """Label vectors take memory by their number."""
+    X, Y = problem(n=200)
+    model = hb.learn(Part(sparse.csr_array(X), sparse.csr_array(Y)), hb.Recipe(recall=1.0))
+    path = tmp_path / "m.safetensors"
+    model.save(path)
+    header, tensors = container.read(path, "model", 1)
+    header["network"]["n_labels"] = 60_000
+    container.write(path, "model", 1, header, tensors)
+    with pytest.raises(FileError, match="solved for 60000 labels; it has 20"):
+        hb.load(path)
+
+
+def test_what_is_given_stays_as_it_is():
+    X, Y = problem()
+    counts = sparse.csr_matrix(Y * 3, dtype=np.float32)
+    before = counts.copy()
+    fit(X, counts, strength=1.0)
+    assert (counts != before).nnz == 0 and counts.nnz == before.nnz
+
+
 def test_a_recipe_recalls_by_default_and_only_where_it_can():
     assert hb.Recipe().recalls and hb.Recipe(recall=0.5).recalls
     for options in ({"recall": 0}, {"head": "linear"}, {"network": "fc"}, {"codebook": "random"}, {"normalise": False}):

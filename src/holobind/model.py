@@ -341,6 +341,8 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor]) -> Model:
     _check_shapes("network", dict(network.state_dict()), parts["network"])
     network.load_state_dict(parts["network"], assign=True)
     network.check()
+    if isinstance(network, Recall) and network.n_labels != len(counts):
+        raise FileError(f"its network was solved for {str(network.n_labels)[:20]} labels; it has {len(counts)}")
     head = _head(head_said, network.out_features, len(counts), parts["head"])
     if not isinstance(header["normalise"], bool) or not isinstance(header["about"], dict):
         raise FileError("its header has other types than it should")

@@ -5,7 +5,7 @@ chosen by nDCG@5, too. Rows are to have length 1.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
 
@@ -47,11 +47,6 @@ class Found:
     validation: list[Tried]
 
 
-def dimension(n_labels: int) -> int:
-    """The first good size from the number of labels on, or 2048 if they are more."""
-    return solve.dimension(n_labels, MOST)
-
-
 def fit(
     X: Sparse,
     Y: Sparse,
@@ -73,7 +68,7 @@ def fit(
     if strength is not None and not (np.isfinite(strength) and strength >= 0):
         raise OptionError(f"recall must be a number and not negative, or None to have it chosen; got {strength}")
     n_labels = Y.shape[1]
-    book = OrbitCodebook(n_labels, dim or dimension(n_labels), seed)
+    book = OrbitCodebook(n_labels, dim or solve.dimension(n_labels, MOST), seed)
     tolerance = TOLERANCE[n_labels > book.dim]
     rows, sets = sparse.csr_matrix(X, dtype=np.float32), label_sets(Y)
     rarity, sharpness = 0.0, 2.0
@@ -93,7 +88,6 @@ def fit(
             trials.append(_trial(rows[held], sets[held], X_kept, Y_kept, book, start))
         rarity, sharpness, strength, tried = _choose(book, trials, strength)
     found = solve.ridge(rows, sets, book, lam, tolerance=tolerance, seed=seed, start=start, on_progress=on_progress)
-    found.validation.extend(searched)
     strength = 1.0 if strength is None else strength
     network = Recall.of(
         found.weights,
@@ -105,7 +99,7 @@ def fit(
         rarity=rarity,
         seed=seed,
     )
-    return Found(network, found, tried)
+    return Found(network, replace(found, validation=searched), tried)
 
 
 def more(network: Recall, X: Sparse, Y: Sparse, lam: float | None, points: int) -> Recall:
@@ -126,10 +120,7 @@ def more(network: Recall, X: Sparse, Y: Sparse, lam: float | None, points: int) 
 
 def label_sets(Y: Sparse) -> Sparse:
     """Ones where a label is present."""
-    sets = sparse.csr_matrix(Y, dtype=np.float32)
-    sets.eliminate_zeros()
-    sets.data[:] = 1
-    return sets
+    return sparse.csr_matrix(Y != 0, dtype=np.float32)
 
 
 class _Trial(NamedTuple):
@@ -181,8 +172,8 @@ def _choose(
         return tried[at]
 
     middle = 0.75 if strength is None else strength
-    near = max(product(RARITY, SHARPNESS), key=lambda at: score((*at, middle)) - MARGIN * (at[0] > 0))
-    rarity, sharpness = near
+    pairs = product(RARITY, SHARPNESS)
+    rarity, sharpness = max(pairs, key=lambda at: score((*at, middle)) - MARGIN * (at[0] > 0))
     if strength is None:
         strength = max(STRENGTH, key=lambda a: score((rarity, sharpness, a)))
     return rarity, sharpness, strength, [(*at, found) for at, found in tried.items()]

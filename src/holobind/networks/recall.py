@@ -28,6 +28,7 @@ from holobind.sparse import Floats, Sparse, gather, product, threaded
 NEAREST = 30  # rows whose errors are recalled
 TABLE = 1 << 30  # bytes of errors that are kept once they have been made
 BLOCK = 1 << 22  # products that are held at once
+COLUMNS = 1 << 26  # numbers in the dense columns
 
 
 class Recall(Network):
@@ -244,7 +245,8 @@ class Near:
         back = sparse.csr_matrix(X.T)
         having = np.diff(back.indptr)
         self.n = X.shape[0]
-        self.frequent = np.flatnonzero(having > (cheaper * self.n) ** 0.5)
+        most = np.argsort(-having, kind="stable")[: COLUMNS // max(self.n, 1)]
+        self.frequent = np.sort(most[having[most] > (cheaper * self.n) ** 0.5])
         self.columns = torch.from_numpy(back[self.frequent].toarray())
         self.column = np.full(len(having), -1, np.int64)  # of a feature
         self.column[self.frequent] = np.arange(len(self.frequent))
