@@ -58,12 +58,20 @@ def test_encoding_is_the_linear_one_and_the_mean_error_of_the_nearest_rows(seed,
     np.testing.assert_allclose(model.encode(new).numpy(), wanted, atol=2e-5 * np.abs(wanted).max())
 
 
-@given(st.integers(1, 40), st.integers(0, 2**16), st.sampled_from([400, 15, 0]))
-def test_nearest_are_the_largest_products_and_earlier_rows_win_ties(k, seed, cheaper):
-    """Whether all features, some, or none are dense columns."""
+@pytest.mark.parametrize("most", [recalling.COLUMNS, 70])
+@pytest.mark.parametrize("dense", [0, 1.4, 100])
+@given(k=st.integers(1, 40), seed=st.integers(0, 2**16))
+def test_nearest_are_the_largest_products_and_earlier_rows_win_ties(k, seed, dense, most):
+    """Whether all features, some, or none are dense columns, of which no more are kept than there is room for."""
     draw = np.random.default_rng(seed)
     rows, memory = (draw.integers(-1, 3, (n, 6)).astype(np.float32) for n in (5, 30))
-    found, ids = recalling.Near(sparse.csr_matrix(memory), cheaper)(sparse.csr_matrix(rows), k)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(recalling, "COLUMNS", most)
+        near = recalling.Near(sparse.csr_matrix(memory), dense)
+    columns = near.features[1]
+    assert columns.size <= most
+    assert len(columns) == {0: 0, 100: min(6, most // 30)}.get(dense, len(columns))
+    found, ids = near(sparse.csr_matrix(rows), k)
     for products, best, which in zip(rows @ memory.T, found, ids, strict=True):
         order = np.argsort(-products, kind="stable")[:k]
         order = order[products[order] > 0]

@@ -9,7 +9,6 @@ transform. Errors are not stored but made when they are asked for, from the trai
 sparse, and W, in four bits a weight.
 """
 
-from functools import partial
 from typing import Any, Self
 
 import numba
@@ -27,7 +26,6 @@ from holobind.sparse import Floats, Sparse, gather, product, threaded
 
 NEAREST = 30  # rows whose errors are recalled
 TABLE = 1 << 30  # bytes of errors that are kept once they have been made
-BLOCK = 1 << 22  # products that are held at once
 COLUMNS = 1 << 26  # numbers in the dense columns
 
 
@@ -236,25 +234,22 @@ def weighted(X: Sparse, weight: Floats) -> Sparse:
 class Near:
     """The rows nearest to others, by products, exactly.
 
-    Products go through the lists of rows that have a feature. A few features fill most of these lists: those that a
-    fair share of all rows have are taken out of them and multiplied as dense columns. That costs n products for every
-    row asked for; lists cost df^2 / n entries on average, each as long as `cheaper` products of a matrix.
+    Products go through the lists of rows that have a feature. An entry of a list is added where it belongs, which takes
+    as long as `dense` numbers of a column that has all rows: features of more than that share are kept as columns.
     """
 
-    def __init__(self, X: Sparse, cheaper: float = 400) -> None:
+    def __init__(self, X: Sparse, dense: float = 10) -> None:
         back = sparse.csr_matrix(X.T)
         having = np.diff(back.indptr)
         self.n = X.shape[0]
         most = np.argsort(-having, kind="stable")[: COLUMNS // max(self.n, 1)]
-        self.frequent = np.sort(most[having[most] > (cheaper * self.n) ** 0.5])
-        self.columns = torch.from_numpy(back[self.frequent].toarray())
-        self.column = np.full(len(having), -1, np.int64)  # of a feature
-        self.column[self.frequent] = np.arange(len(self.frequent))
-        listed = having.copy()
-        listed[self.frequent] = 0
+        frequent = np.sort(most[having[most] * dense > self.n])
+        column = np.full(len(having), -1, np.int32)  # of a feature
+        column[frequent] = np.arange(len(frequent))
+        listed = np.where(column < 0, having, 0)
         kept = np.repeat(listed > 0, having)
         lists = back.indices[kept].astype(np.uint32)  # unsigned: compiled code need not look for negative ones
-        self.lists = np.append(0, np.cumsum(listed)), lists, back.data[kept]
+        self.features = column, back[frequent].toarray(), np.append(0, np.cumsum(listed)), lists, back.data[kept]
 
     def __call__(self, rows: Sparse, k: int) -> tuple[Floats, NDArray[np.int64]]:
         """The k largest positive products of each row, largest first, and with which rows.
@@ -262,44 +257,18 @@ class Near:
         Among equals the earlier row comes first. Where fewer than k are positive, products of 0 with row 0 fill up.
         Shapes: (m, f) -> (m, k), (m, k)
         """
-        m, threads = rows.shape[0], torch.get_num_threads()
+        m = rows.shape[0]
         products, ids = np.zeros((m, k), np.float32), np.zeros((m, k), np.int64)
-        blocks = max(1, -(-m * self.n // BLOCK))
-        height = max(threads, -(-m // blocks))  # of equal blocks
-        for top in range(0, m, height):
-            block = slice(top, min(top + height, m))
-            scores = self._dense(rows, block).mm(self.columns).numpy()
-            step = max(1, -(-(block.stop - top) // (2 * threads)))
-            work = partial(self._best, rows, block, step, scores, products, ids)
-            for _ in threaded(work, range(top, block.stop, step)):
-                pass
+        step = max(1, -(-m // (4 * torch.get_num_threads())))
+
+        def work(first: int) -> None:
+            some = slice(first, first + step)
+            ends = rows.indptr[first : first + step + 1]
+            _nearest(ends, rows.indices, rows.data, *self.features, self.n, products[some], ids[some])
+
+        for _ in threaded(work, range(0, m, step)):
+            pass
         return products, ids
-
-    def _dense(self, rows: Sparse, block: slice) -> Tensor:
-        """The frequent features of some rows.  Shapes: -> (block, frequent)"""
-        ends = rows.indptr[block.start : block.stop + 1]
-        entries = slice(ends[0], ends[-1])
-        column = self.column[rows.indices[entries]]
-        row = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
-        found = np.zeros((len(ends) - 1, len(self.frequent)), np.float32)
-        found[row[column >= 0], column[column >= 0]] = rows.data[entries][column >= 0]
-        return torch.from_numpy(found)
-
-    def _best(
-        self,
-        rows: Sparse,
-        block: slice,
-        step: int,
-        scores: Floats,
-        products: Floats,
-        ids: NDArray[np.int64],
-        first: int,
-    ) -> None:
-        """The nearest of `step` rows of a block, from its products with the dense columns."""
-        some = slice(first, min(first + step, block.stop))
-        ends = rows.indptr[some.start : some.stop + 1]
-        mine = scores[some.start - block.start : some.stop - block.start]
-        _nearest(ends, rows.indices, rows.data, *self.lists, mine, products[some], ids[some])
 
 
 def shares(similar: Floats, sharpness: float) -> Floats:
@@ -345,19 +314,25 @@ def _as_ids(stored: Tensor) -> NDArray[np.int32]:
 
 
 @numba.njit(nogil=True, cache=True)
-def _nearest(ptr, index, value, ends, lists, weights, scores, products, ids):  # type: ignore[no-untyped-def]
-    """Products through the lists, added to `scores`; the best k by insertion, where few ever enter."""
+def _nearest(ptr, index, value, column, columns, ends, lists, weights, n, products, ids):  # type: ignore[no-untyped-def]
+    """Products through columns and lists; the best k by insertion, where few ever enter."""
     k = products.shape[1]
+    scores = np.empty(n, np.float32)
     for r in range(len(ptr) - 1):
-        mine = scores[r]
+        scores[:] = 0
         for j in range(ptr[r], ptr[r + 1]):
             x, f = value[j], index[j]
-            for t in range(ends[f], ends[f + 1]):
-                mine[lists[t]] += x * weights[t]
+            if column[f] >= 0:
+                dense = columns[column[f]]
+                for i in range(n):
+                    scores[i] += x * dense[i]
+            else:
+                for t in range(ends[f], ends[f + 1]):
+                    scores[lists[t]] += x * weights[t]
         best, which = products[r], ids[r]
         least = best[k - 1]
-        for i in range(len(mine)):
-            s = mine[i]
+        for i in range(n):
+            s = scores[i]
             if s > least:
                 c = k - 1
                 while c > 0 and s > best[c - 1]:
