@@ -1,6 +1,7 @@
 """The tables of trained networks: what they train, that they train it once, and what their numbers are said to mean."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -71,6 +72,25 @@ def test_every_dataset_of_the_paper_that_is_on_disk_gets_its_rows(tmp_path, monk
     assert "not the published sizes" in wiki["remark"]
     assert len(found["table"]) == 1 + 3 * len(names)
     assert found["command"] == "holobind paper accuracy --seed 0 --quick --data DIR"
+
+
+def test_text_networks_are_trained_where_there_are_texts(tmp_path, monkeypatch, trained):
+    silent = hb.data.synthetic("Bibtex", scale=0.02)
+    train, test = (
+        replace(part, texts=[" ".join(f"w{word}" for word in part.X[[row]].indices[:9]) for row in range(len(part))])
+        for part in silent.parts.values()
+    )
+    hb.data.write(replace(silent, train=train, test=test), tmp_path / "data" / "EURLex-4K", "xml")
+    monkeypatch.setattr(training, "TEXT_PLAN", training.TEXT_PLAN | {"hidden": (16,)})
+    found = accuracy.run(tmp_path, quick=True, data=tmp_path / "data", only=["EURLex-4K", "Bibtex"])
+    places = [("Bibtex", "FC"), ("EURLex-4K", "FC"), ("EURLex-4K", "CNN"), ("EURLex-4K", "LSTM")]
+    assert [(row["dataset"], row["network"]) for row in found["rows"]] == places
+    assert found["rows"][-1]["paper"]["HRR-LSTM"] == {"P@1": 70.4, "PSP@1": 26.8}
+    assert [line[2].partition(",")[0] for line in found["table"][-4:]] == ["CNN", "HRR-CNN", "LSTM", "HRR-LSTM"]
+    assert [(r.network, r.loss) for r in trained][-4:] == [
+        (n, loss) for n in ("cnn", "lstm") for loss in ("bce", "query")
+    ]
+    assert "CNN and LSTM learn from words" in " ".join(found["notes"])
 
 
 def test_the_papers_dimension_is_3000_for_its_large_datasets_and_400_for_the_others():
@@ -220,8 +240,11 @@ def verdict(text, found):
         ({"a": (46, 40), "b": (65, 60)}, "not confirmed"),
     ],
 )
-def test_accuracy_is_judged_by_dataset(scores, expected):
-    rows = [{"dataset": d, "scores": {"FC": {"P": [a]}, "HRR-FC": {"P": [b]}}} for d, (a, b) in scores.items()]
+def test_accuracy_is_judged_place_by_place(scores, expected):
+    rows = [
+        {"dataset": name, "network": "FC", "scores": {"FC": {"P": [linear]}, "HRR-FC": {"P": [holographic]}}}
+        for name, (linear, holographic) in scores.items()
+    ]
     assert verdict("accuracy is similar", {"accuracy": {"quick": False, "rows": rows}}) == expected
 
 

@@ -1,6 +1,7 @@
-"""Table 1 of the paper: precision with a linear output layer (FC) and with the holographic one (HRR-FC).
+"""Table 1 of the paper: precision with a linear output layer (FC, CNN, LSTM) and with the holographic one (HRR-...).
 
-A third column is what holobind recommends, `hb.Recipe()` as it comes.
+CNN and LSTM read words: they are trained where a dataset has its texts. Beside FC stands what holobind recommends,
+`hb.Recipe()` as it comes.
 """
 
 import time
@@ -12,7 +13,7 @@ import holobind as hb
 from holobind_paper import cells, published, result, training
 from holobind_paper.training import Job
 
-SETUPS = ("FC", "HRR-FC", "holobind")
+OWN = "holobind"
 MEASURES = ("P", "PSP")
 
 
@@ -21,16 +22,22 @@ def run(
 ) -> dict[str, Any]:
     """Train and measure every dataset there is, beside the paper's numbers."""
     started = time.monotonic()
-    paper = {row["dataset"]: row for row in published.read("table_accuracy") if row["network"] == "FC"}
-    jobs, about = [], {}
+    paper = {(row["dataset"], row["network"]): row for row in published.read("table_accuracy")}
+    jobs: list[Job] = []
+    about: list[dict[str, Any]] = []
     for source in training.pick(data, only, quick):
         dataset = training.load(source)
         dim = training.paper_dim(dataset.n_labels)
-        recipes = training.fc(), training.hrr_fc(dim), hb.Recipe()
-        jobs += [Job(source, setup, recipe) for setup, recipe in zip(SETUPS, recipes, strict=True)]
-        about[source.name] = {"labels": dataset.n_labels, "dim": dim, "remark": source.remark(dataset)}
+        pairs = {"FC": (training.fc(), training.hrr_fc(dim))}
+        if dataset.texts is not None:
+            pairs |= {network: training.text_pair(network, dim) for network in training.TEXT_NETWORKS}
+        for network, pair in pairs.items():
+            recipes = dict(zip(_setups(network), (*pair, hb.Recipe()), strict=False))
+            jobs += [Job(source, setup, recipe) for setup, recipe in recipes.items()]
+            said = {"labels": dataset.n_labels, "dim": dim, "remark": source.remark(dataset)}
+            about.append({"dataset": source.name, "network": network, **said})
     trained = training.finish(out, jobs, seed, quick)
-    rows = [_row(name, said, trained, paper.get(name)) for name, said in about.items()]
+    rows = [_row(said, trained, paper.get((said["dataset"], said["network"]))) for said in about]
     return result.save(
         out,
         "accuracy",
@@ -49,12 +56,15 @@ def run(
     )
 
 
-def _row(
-    name: str, said: dict[str, Any], trained: list[dict[str, Any]], paper: dict[str, str] | None
-) -> dict[str, Any]:
-    row: dict[str, Any] = {"dataset": name, **said, "scores": {}, "shown": {}, "parameters": {}, "epochs": {}}
-    for setup in SETUPS:
-        found = training.of(trained, name, setup)
+def _setups(network: str) -> list[str]:
+    """What is trained of a network: with a linear output layer, with the holographic one, and, once, what we do."""
+    return [network, f"HRR-{network}", *([OWN] if network == "FC" else [])]
+
+
+def _row(said: dict[str, Any], trained: list[dict[str, Any]], paper: dict[str, str] | None) -> dict[str, Any]:
+    row: dict[str, Any] = {**said, "scores": {}, "shown": {}, "parameters": {}, "epochs": {}}
+    for setup in _setups(said["network"]):
+        found = training.of(trained, said["dataset"], setup)
         row["seeds"] = len(found)
         row["scores"][setup] = {
             measure: [training.mean(found, f"{measure}@{k + 1}") for k in range(len(values))]
@@ -64,9 +74,10 @@ def _row(
         row["parameters"][setup] = found[0]["parameters"]
         row["epochs"][setup] = [(one["best_epoch"], one["epochs_run"]) for one in found if "best_epoch" in one]
     if paper:
+        columns = zip(_setups(said["network"]), ("baseline", "hrr"), strict=False)
         row["paper"] = {
             setup: {"P@1": float(paper[f"P@1_{column}"]), "PSP@1": float(paper[f"PSP@1_{column}"])}
-            for setup, column in (("FC", "baseline"), ("HRR-FC", "hrr"))
+            for setup, column in columns
         }
     return row
 
@@ -76,8 +87,8 @@ def _table(rows: list[dict[str, Any]]) -> list[list[str]]:
     header += ["PSP@1, paper / ours", "difference", "PSP@3", "PSP@5", "seeds"]
     lines = []
     for row in rows:
-        for setup in SETUPS:
-            name = f"HRR-FC, d' = {row['dim']}" if setup == "HRR-FC" else setup
+        for setup in row["scores"]:
+            name = f"{setup}, d' = {row['dim']}" if setup.startswith("HRR-") else setup
             line = [f"{row['dataset']}{' *' * bool(row['remark'])}", f"{row['labels']:,}", name]
             for measure in MEASURES:
                 line += [*_beside(row, setup, f"{measure}@1"), *(row["shown"][setup][f"{measure}@{k}"] for k in (3, 5))]
@@ -93,22 +104,30 @@ def _beside(row: dict[str, Any], setup: str, measure: str) -> tuple[str, str]:
     return f"{paper[measure]:.1f} / {ours}", f"{exact - paper[measure]:+.1f}"
 
 
-def gains(rows: list[dict[str, Any]], measure: str = "P") -> dict[str, float]:
-    """HRR-FC over FC, by dataset, as a ratio."""
-    return {
-        row["dataset"]: row["scores"]["HRR-FC"][measure][0] / max(row["scores"]["FC"][measure][0], 1e-9) for row in rows
-    }
+def linear_and_holographic(row: dict[str, Any]) -> tuple[float, float]:
+    """P@1 with both output layers."""
+    linear, holographic, *_ = (scores["P"][0] for scores in row["scores"].values())
+    return linear, holographic
 
 
 def _summary(rows: list[dict[str, Any]]) -> str:
-    better = sum(gain >= 1 for gain in gains(rows).values())
-    best = sum(
-        row["scores"]["holobind"]["P"][0] >= max(row["scores"][s]["P"][0] for s in ("FC", "HRR-FC")) for row in rows
+    text = []
+    for network in dict.fromkeys(row["network"] for row in rows):
+        mine = [row for row in rows if row["network"] == network]
+        better = sum(holographic >= linear for linear, holographic in map(linear_and_holographic, mine))
+        text.append(f"HRR-{network} has the P@1 of {network} or more on {better} of {len(mine)} datasets")
+    own = [row for row in rows if OWN in row["scores"]]
+    best = sum(row["scores"][OWN]["P"][0] >= max(linear_and_holographic(row)) for row in own)
+    text.append(f"holobind's own set-up is above both of FC on {best} of {len(own)}")
+    apart = [
+        abs(row["scores"][setup]["P"][0] - paper["P@1"])
+        for row in rows
+        for setup, paper in row.get("paper", {}).items()
+        if setup.startswith("HRR-")
+    ]
+    return "; ".join(
+        [*text, *([f"the holographic ones are within {max(apart):.1f} of the paper's P@1"] if apart else [])]
     )
-    text = f"HRR-FC has the P@1 of FC or more on {better} of {len(rows)} datasets; holobind's own set-up is above both "
-    text += f"on {best}"
-    apart = [abs(row["scores"]["HRR-FC"]["P"][0] - row["paper"]["HRR-FC"]["P@1"]) for row in rows if "paper" in row]
-    return text + (f"; HRR-FC is within {max(apart):.1f} of the paper's P@1" if apart else "")
 
 
 def _notes(rows: list[dict[str, Any]]) -> list[str]:
@@ -121,4 +140,15 @@ def _notes(rows: list[dict[str, Any]]) -> list[str]:
         "Rows of features are scaled to length 1. holobind: `hb.Recipe()` as it comes. Means over seeds ± standard "
         "deviation; the JSON has nDCG, PSnDCG, recall and coverage at 1 to 5, too.",
     ]
-    return notes + [f"\\* {row['dataset']}: {row['remark']}." for row in rows if row["remark"]]
+    if any(row["network"] != "FC" for row in rows):
+        text = training.TEXT_PLAN
+        notes.append(
+            "CNN and LSTM learn from words alone, without vectors from elsewhere, and are smaller than the paper's: "
+            + "; ".join(
+                f"{name} {', '.join(f'{what} {n}' for what, n in options.items() if what != 'network')}"
+                for name, options in training.TEXT_NETWORKS.items()
+            ).replace("_", " ")
+            + f", a hidden layer of {text['hidden'][0]}, {text['epochs']} epochs in batches of {text['batch_size']}."
+        )
+    remarks = {row["dataset"]: row["remark"] for row in rows if row["remark"]}
+    return notes + [f"\\* {name}: {remark}." for name, remark in remarks.items()]

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any, Literal
 
+from holobind_paper.accuracy import linear_and_holographic
+
 Results = dict[str, dict[str, Any]]
 Verdict = Literal["confirmed", "partly", "not confirmed"]
 
@@ -91,14 +93,15 @@ CHANCE = 1.1  # times the P@1 of the label-frequency ranking up to which nothing
 
 def _accuracy(found: Results) -> tuple[Verdict, str]:
     rows = found["accuracy"]["rows"]
-    scores = {row["dataset"]: {name: s["P"][0] for name, s in row["scores"].items()} for row in rows}
-    apart = {name: s["HRR-FC"] - s["FC"] for name, s in scores.items()}
-    gains = {name: 100 * (s["HRR-FC"] / max(s["FC"], 1e-9) - 1) for name, s in scores.items()}
+    pairs = {f"{row['network']}, {row['dataset']}": linear_and_holographic(row) for row in rows}
+    apart = {name: holographic - linear for name, (linear, holographic) in pairs.items()}
+    gains = {name: 100 * (holographic / max(linear, 1e-9) - 1) for name, (linear, holographic) in pairs.items()}
     good = sum(difference >= -SIMILAR for difference in apart.values())
     most = max(gains, key=lambda name: gains[name])
     figure = (
-        f"P@1 of HRR-FC as good as FC's or better (within {SIMILAR:.0f} point) on {good} of {len(rows)} datasets; from "
-        f"{min(apart.values()):+.1f} to {max(apart.values()):+.1f} points, at most {gains[most]:+.0f} % ({most})"
+        f"P@1 with the holographic output as good as with the linear one or better (within {SIMILAR:.0f} point) in "
+        f"{good} of {len(rows)} places; from {min(apart.values()):+.1f} to {max(apart.values()):+.1f} points, at most "
+        f"{gains[most]:+.0f} % ({most})"
     )
     if good == len(rows) and gains[most] >= 30:
         return "confirmed", figure

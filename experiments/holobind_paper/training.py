@@ -28,6 +28,12 @@ from holobind_paper.datasets import Source, chosen
 
 PLAN: dict[str, Any] = {"epochs": 20, "batch_size": 64, "learning_rate": 3e-3, "patience": 0}
 QUICK_PLAN: dict[str, Any] = PLAN | {"epochs": 2}
+# Smaller than XML-CNN and the attention LSTM as they come, to be affordable; sizes from experiments/text_networks.py.
+TEXT_PLAN: dict[str, Any] = PLAN | {"epochs": 6, "batch_size": 128, "hidden": (256,)}
+TEXT_NETWORKS: dict[str, dict[str, Any]] = {
+    "CNN": {"network": "cnn", "embedding": 64, "filters": 32},
+    "LSTM": {"network": "lstm", "embedding": 128, "states": 96, "feature_dropout": 0.5},
+}
 LARGE = 10_000  # labels beyond which d' is 3000, as in the paper, and one seed must do
 SEEDS = 3
 QUICK_DATASETS, SLOW = 2, ("tibkat-core-en", "python-calls-torch")
@@ -53,6 +59,12 @@ def fc(**changes: Any) -> Recipe:
 def hrr_fc(dim: int, **changes: Any) -> Recipe:
     """The paper's network: the same hidden layers, d' outputs, independent unitary label vectors, the query loss."""
     return Recipe(**{"network": "fc", "loss": "query", "codebook": "random", "dim": dim, **PLAN, **changes})
+
+
+def text_pair(network: str, dim: int) -> tuple[Recipe, Recipe]:
+    """CNN or LSTM as the paper's baseline, and with its holographic head."""
+    shape = TEXT_NETWORKS[network] | TEXT_PLAN
+    return fc(**shape), hrr_fc(dim, **shape)
 
 
 def paper_dim(labels: int) -> int:
