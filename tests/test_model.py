@@ -64,6 +64,22 @@ def test_every_way_to_read_scores_agrees():
     assert np.array_equal(model.present(X, 0.1).toarray() == 1, scores > 0.1)
 
 
+@pytest.mark.parametrize("options", [HEADS[0], HEADS[2], HEADS[6]], ids=str)
+def test_a_head_that_numbers_labels_its_own_way_is_not_seen_from_outside(options):
+    plain, order = build("fc", options), np.random.default_rng(1).permutation(L)
+    model = build("fc", options, order=order)
+    assert np.array_equal(model.scores(X)[:, order], plain.scores(X))
+    for mine, theirs in zip(model.top_k(X, 4), plain.top_k(X, 4), strict=True):
+        wanted = order[theirs] if theirs.dtype == np.int64 else theirs
+        assert np.array_equal(mine, wanted)
+    assert np.array_equal(model.present(X, 0.1).toarray()[:, order], plain.present(X, 0.1).toarray())
+    rows = model.examples(X[:2]).batch(np.arange(2))
+    labels, offsets = torch.tensor([1, 2, 3]), torch.tensor([0, 2])
+    assert torch.equal(model(rows, torch.from_numpy(order)[labels], offsets), plain(rows, labels, offsets))
+    assert np.array_equal(model.arranged(Y).toarray(), Y.toarray()[:, order])
+    assert model.evaluate(Part(X, Y)).scores == plain.evaluate(Part(X, sparse.csr_array(Y[:, order]))).scores
+
+
 def test_batches_change_nothing(monkeypatch):
     model = build("fc")
     whole = model.scores(X)

@@ -45,6 +45,14 @@ def test_a_loaded_model_is_the_saved_one(tmp_path, network, options):
     assert torch.equal(model(rows, labels, offsets), found(rows, labels, offsets))
 
 
+def test_the_heads_own_numbers_of_labels_come_back(tmp_path):
+    model = build(order=np.random.default_rng(1).permutation(L))
+    model.save(tmp_path / "m")
+    found = hb.load(tmp_path / "m")
+    same(model, found)
+    assert np.array_equal(found.order, model.order)
+
+
 def test_a_head_without_bias_comes_back_without(tmp_path):
     for options in (HEADS[0], HEADS[-1]):
         model = build("fc", options, bias=False)
@@ -212,6 +220,10 @@ REFUSED = {
     "more counts than points": (tensor("label_counts", first(N + 1)), "cannot be those of any data"),
     "two points": (tensor("points", torch.tensor([N, N])), "cannot be those of any data"),
     "points without number": (tensor("points", torch.tensor(N)), "its points has torch.int64 of shape"),
+    "an order with a label twice": (tensor("label_order", torch.zeros(9).int()), "does not name every label once"),
+    "an order of other labels": (tensor("label_order", torch.arange(1, 10).int()), "does not name every label once"),
+    "an order that is too short": (tensor("label_order", torch.arange(8).int()), "does not name every label once"),
+    "an order of floats": (tensor("label_order", torch.arange(9.0)), "its label_order has torch.float32"),
     "names that do not fit": (tensor("label_names", bomb(3)), "its label_names are damaged, or not 9, or too long"),
     "names that are damaged": (tensor("label_names", lambda t: t[:-4]), "its label_names are damaged"),
     "names and more": (tensor("label_names", lambda t: torch.cat([t, t])), "its label_names are damaged"),

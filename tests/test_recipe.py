@@ -77,6 +77,7 @@ STARTS = [
 def test_training_starts_from_the_closed_form(options, shape, monkeypatch):
     """What the model scores before its first step is what the ridge on the rows it may see does."""
     data, started = part(), []
+    data = Part(data.X, data.Y[:, np.argsort(-data.Y.sum(0))])  # as networks number them, so that all draw alike
     monkeypatch.setattr(train, "fit", lambda model, *_, **__: started.append(model) or train.Progress())
     common = {"lam": 0.5, "seed": 1, **({} if "head" in options else {"dim": 5})}
     learn(data, Recipe(**common, **shape, **options))
@@ -128,6 +129,17 @@ def test_the_dimension_is_what_the_labels_need():
     assert learn(part(labels=7), Recipe()).head.codebook.dim == solve.dimension(7) == 8
     assert learn(part(labels=7), Recipe(dim=3)).head.codebook.dim == 3
     assert learn(part(labels=7), Recipe(head="linear")).network.out_features == 7
+
+
+def test_of_more_labels_than_dim_networks_number_the_frequent_ones_first():
+    data = part()
+    for options in ({"network": "fc", "loss": "query"}, {"network": "fc"}, {"network": "linear", "loss": "softmax"}):
+        model = hb.learn(data, hb.Recipe(dim=4, epochs=1, **options))
+        counts = model.seen.counts
+        assert np.array_equal(counts, np.asarray(data.Y.sum(0)).ravel())
+        assert (np.diff(counts[model.order]) <= 0).all() and set(model.order) == set(range(8))
+    for options in ({}, {"recall": 0}, {"network": "fc", "dim": 8}, {"network": "fc", "codebook": "random"}):
+        assert hb.learn(data, hb.Recipe(**{"dim": 4, "epochs": 1, **options})).order is None
 
 
 def test_two_runs_with_one_seed_are_the_same_model():

@@ -35,7 +35,10 @@ LARGEST = float(np.finfo(np.float32).max)
 
 
 class Model(nn.Module):
-    """A network and its head, with what they need to take raw inputs and to name labels."""
+    """A network and its head, with what they need to take raw inputs and to name labels.
+
+    order   which label is the head's first, its second, and so on, if that is not the order of their numbers
+    """
 
     def __init__(
         self,
@@ -49,6 +52,7 @@ class Model(nn.Module):
         longest: int = LONGEST,
         label_names: Sequence[str] | None = None,
         about: dict[str, Any] | None = None,
+        order: NDArray[np.int64] | None = None,
     ) -> None:
         super().__init__()
         self.network, self.head = network, head
@@ -56,6 +60,8 @@ class Model(nn.Module):
         self.tokenizer, self.longest = tokenizer, longest
         self.label_names = None if label_names is None else list(label_names)
         self.about = about or {}
+        self.order = order
+        self._places = None if order is None else torch.from_numpy(np.argsort(order))
 
     @property
     def n_labels(self) -> int:
@@ -68,7 +74,25 @@ class Model(nn.Module):
 
     def forward(self, inputs: Any, labels: Tensor, offsets: Tensor) -> Tensor:
         """The loss of a batch: what training calls, also from several processes."""
-        return self.head.loss(self.network(inputs), labels, offsets)
+        return self.head.loss(self.network(inputs), self.places(labels), offsets)
+
+    def places(self, labels: Tensor) -> Tensor:
+        """What the head's numbers of some labels are."""
+        return labels if self._places is None else self._places.to(labels.device)[labels]
+
+    def arranged(self, Y: Any) -> Any:
+        """Label sets by the head's numbers.  Shapes: sparse (rows, L) -> sparse (rows, L)"""
+        if self._places is None:
+            return Y
+        found = sparse.csr_array((Y.data, self._places.numpy()[Y.indices], Y.indptr), shape=Y.shape)
+        found.sort_indices()
+        return found
+
+    def best(self, h: Tensor, k: int, *, together: bool = False) -> tuple[Tensor, Tensor]:
+        """The k best labels by what the network gave.  Shapes: (rows, in) -> 2 x (rows, k)"""
+        with torch.inference_mode():
+            scores, found = self._shared_top_k(h, k) if together else self.head.top_k(h, k)
+            return scores, found if self.order is None else torch.from_numpy(self.order).to(found.device)[found]
 
     def examples(self, inputs: Inputs) -> Examples:
         """Inputs as the network takes them: features in rows, or texts if the model was trained on texts."""
@@ -124,8 +148,7 @@ class Model(nn.Module):
         examples = self.examples(inputs)
         scores, ids = np.empty((len(examples), k), np.float32), np.empty((len(examples), k), np.int64)
         for index, h in self.outputs(examples, progress):
-            with torch.inference_mode():
-                best, found = self._shared_top_k(h, k) if together else self.head.top_k(h, k)
+            best, found = self.best(h, k, together=together)
             scores[index], ids[index] = best.float().cpu().numpy(), found.cpu().numpy()
         return scores, ids
 
@@ -153,7 +176,7 @@ class Model(nn.Module):
         for index, h in self.outputs(examples):
             with torch.inference_mode():
                 found[index] = self.head.scores(h).float().cpu().numpy()
-        return found
+        return found if self._places is None else found[:, self._places.numpy()]
 
     def present(self, inputs: Inputs, threshold: float = 0.5) -> Any:
         """All labels that pass the head's threshold, as an indicator matrix.  Shapes: -> sparse (rows, L)"""
@@ -165,6 +188,8 @@ class Model(nn.Module):
             rows.append(np.repeat(index, np.diff(offsets, append=len(found))))
             labels.append(found)
         at = np.concatenate(rows), np.concatenate(labels)
+        if self.order is not None:
+            at = at[0], self.order[at[1]]
         return sparse.csr_array((np.ones(len(at[0]), np.int32), at), shape=(len(examples), self.n_labels))
 
     def evaluate(

@@ -14,6 +14,7 @@ and its tensors:
                         Of recall: weights in four bits, and the training rows and label sets that it recalls
     label_counts        (L) int32, how often each label occurs in training
     points              (1) int64, in how many points
+    label_order         where the head numbers labels in its own way: (L) int32, which label is its first, and so on
     label_names         where known: UTF-8 lines, deflated, as uint8
     words, idf          of a model that makes features of texts: its words as lines, deflated, and (words) float32
     tokens, merges      of a text network: its tokenizer's, as lines, deflated; a merge is two tokens with a blank
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from holobind import container, metrics
@@ -56,6 +58,7 @@ class Stored(Protocol):
     longest: int
     label_names: list[str] | None
     about: dict[str, Any]
+    order: NDArray[np.int64] | None
 
 
 def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
@@ -76,6 +79,8 @@ def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
         if not _finite(tensors[name]):
             why = "they do not fit, take torch.float32" if _finite(tensor) else "training has failed"
             raise DataError(f"{name} holds NaN or infinite numbers in {tensors[name].dtype}: {why}")
+    if model.order is not None:
+        tensors["label_order"] = torch.from_numpy(model.order.astype(np.int32))
     if model.label_names is not None:
         tensors["label_names"] = container.packed(model.label_names)
     if model.tfidf is not None:
@@ -118,6 +123,9 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, A
     if len(points) != 1 or not 0 <= int(counts.min()) <= int(counts.max()) <= int(points[0]):
         raise FileError("its label_counts and points cannot be those of any data")
     seen = metrics.Frequencies(counts.numpy().astype(np.int64), int(points[0]))
+    order = _tensor(tensors, "label_order", torch.int32).numpy().astype(np.int64) if "label_order" in tensors else None
+    if order is not None and not np.array_equal(np.sort(order), np.arange(len(counts))):
+        raise FileError("its label_order does not name every label once")
     names = _lines(tensors, "label_names", len(counts)) if "label_names" in tensors else None
     tfidf = None
     if "words" in tensors:
@@ -151,6 +159,7 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, A
         "normalise": header["normalise"],
         "tfidf": tfidf,
         "label_names": names,
+        "order": order,
         "about": header["about"],
         **tokens,
     }

@@ -255,7 +255,7 @@ class _Run:
         for index in portions(self.examples, mine, BATCH):
             with torch.inference_mode():
                 h = self.model.network(self.examples.batch(index).to(self.fabric.device))
-                top = self.model.head.top_k(h, k)[1].cpu().numpy()
+            top = self.model.best(h, k)[1].cpu().numpy()
             total += float(MEASURES[name](label_rows(self.Y, index), top)[-1]) * len(index)
         self.model.train()
         return self.summed(total)[0] / len(self.held)
