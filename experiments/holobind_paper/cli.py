@@ -81,8 +81,9 @@ def compression(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: 
 def speed(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
     """Table 3: the time of a training epoch, FC beside HRR-FC, at the shapes of all eight datasets.
 
-    The largest shapes take several gigabytes of memory, and nothing else should run beside it. The times of the CNN are
-    a table of their own: holobind paper speed-cnn.
+    The largest shapes take several gigabytes of memory, and nothing else should run beside it.
+
+    The CNN's times are a table of their own: holobind paper speed-cnn
 
     Example: holobind paper speed --quick
     """
