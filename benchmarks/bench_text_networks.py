@@ -1,28 +1,24 @@
-"""Text networks with a linear and with holographic heads: documents a second, and the paper's table of CNN times.
+"""Text networks with a linear and with holographic heads: documents a second, and what packed sequences cost.
 
-    .venv/bin/python benchmarks/bench_text_networks.py [--part documents paper packed]
+    .venv/bin/python benchmarks/bench_text_networks.py [--part documents packed]
 
 documents  whole training steps (forward, loss, backward, Adam; by rows for embeddings) of FC, XML-CNN and the attention
            LSTM with their default sizes, each with the paper's linear head (BCE) and two holographic ones, at the
            shape of a library catalogue: 17,569 labels, texts of 20 to 500 words, batches of like length. Contenders
            take turns batch by batch; the best of several times with each batch counts.
-paper      execution (forward) and optimisation (loss, gradients, update) of XML-CNN at the shapes of the paper's four
-           datasets, with its dim. The network is the same for all heads, so that it is timed once for all of them and
-           only the heads are timed beside each other. Also prediction: forward without gradient, and the top 5.
 packed     the LSTM's two directions on padded texts, each turned around within its length, beside torch's packed
-           sequences, forward and backward.
+           sequences, forward and backward. They take turns; a time is the median over rounds of a round's fastest.
 
-Elsewhere every round runs the contenders in turn, and a time is the median over rounds. The last line printed is JSON.
+The paper's table of CNN times is `holobind paper speed-cnn`. The last line printed is JSON.
 """
 
 import argparse
 import json
-import statistics
 import time
 
 import numpy as np
 import torch
-from holobind_paper import published
+from holobind_paper.speed import race
 from rich.console import Console
 from rich.table import Table
 from torch.nn.utils.rnn import pack_padded_sequence
@@ -32,14 +28,7 @@ from holobind.networks import FC, AttentionLstm, Rows, TokenExamples, Tokens, Xm
 from holobind.networks.inputs import bucketed
 from holobind.optimiser import RowAdam
 
-#           labels, labels a point, the paper's dim, words a text: the first 500 of 1249, 2484, 247, 247 on average
-DATASETS = {
-    "EURLex-4K": (3993, 5.31, 400, 500),
-    "Wiki10-31K": (30938, 18.64, 3000, 500),
-    "AmazonCat-12K": (13330, 5.04, 3000, 247),
-    "Amazon-670K": (670091, 5.45, 3000, 247),
-}
-BATCH, VOCABULARY, ROUNDS = 16, 50_000, 7
+BATCH, VOCABULARY, ROUNDS = 16, 50_000, 3
 CATALOGUE = {"labels": 17_569, "a point": 2.8, "dim": 1024, "batch": 64, "features": 24_459, "words": 100}
 
 
@@ -75,21 +64,6 @@ def optimiser(*modules):
             each.zero_grad()
 
     return step
-
-
-def race(contenders, rounds=ROUNDS):
-    """Median seconds of each, or of each of the parts into which it divides itself."""
-    found = {name: [] for name in contenders}
-    for number in range(rounds + 1):
-        for name, run in contenders.items():
-            start = time.perf_counter()
-            parts = run()
-            if number:  # the first is not counted
-                found[name].append(parts or {"": time.perf_counter() - start})
-    return {
-        name: {part: statistics.median(one[part] for one in times) for part in times[0]}
-        for name, times in found.items()
-    }
 
 
 def documents():
@@ -130,92 +104,6 @@ def documents():
     return result
 
 
-def network_times(network, batch):
-    step = optimiser(network)
-
-    def run():
-        start = time.perf_counter()
-        h = network(batch)
-        forward = time.perf_counter()
-        h.backward(torch.ones_like(h))
-        step()
-        after = time.perf_counter()
-        network.eval()
-        with torch.inference_mode():
-            network(batch)
-        end = time.perf_counter()
-        network.train()
-        return {"execution": forward - start, "optimisation": after - forward, "prediction": end - after}
-
-    return run
-
-
-def head_times(head, h, labels, offsets):
-    step = optimiser(head)
-
-    def run():
-        start = time.perf_counter()
-        head(h)
-        forward = time.perf_counter()
-        head.loss(h, labels, offsets).backward()
-        step()
-        after = time.perf_counter()
-        with torch.inference_mode():
-            head.top_k(h, 5)
-        end = time.perf_counter()
-        execution = forward - start  # which `loss` does again
-        return {"execution": execution, "optimisation": after - forward - execution, "prediction": end - after}
-
-    return run
-
-
-def paper():
-    told = {(row["dataset"], row["model"]): row for row in published.read("table_cnn_runtime")}
-    rows = []
-    for name, (labels, mean, dim, length) in DATASETS.items():
-        network = XmlCnn(VOCABULARY)
-        batch = Tokens(torch.from_numpy(words(BATCH, length)).long(), torch.full((BATCH,), length))
-        body = race({"": network_times(network, batch)})[""]
-        h = network(batch).detach().requires_grad_()
-        chosen = heads(network.out_features, labels, dim)
-        timed = race({kind: head_times(head, h, *sets(labels, mean, BATCH)) for kind, head in chosen.items()})
-        total = {kind: {part: body[part] + took for part, took in parts.items()} for kind, parts in timed.items()}
-        theirs = {
-            part: float(told[name, "HRR-CNN"][column]) / float(told[name, "CNN"][column])
-            for part, column in (("execution", "execution_s"), ("optimisation", "optimization_s"))
-        }
-        rows.append(
-            {
-                "dataset": name,
-                "labels": labels,
-                "dim": dim,
-                "network_ms": {part: round(1e3 * took, 2) for part, took in body.items()},
-                "head_ms": {k: {p: round(1e3 * took, 3) for p, took in parts.items()} for k, parts in timed.items()},
-                "times_linear": {
-                    kind: {part: round(took / total["linear"][part], 3) for part, took in parts.items()}
-                    for kind, parts in total.items()
-                },
-                "paper_times_linear": {part: round(ratio, 3) for part, ratio in theirs.items()},
-                "not_slower": {
-                    kind: all(took <= total["linear"][part] for part, took in parts.items())
-                    for kind, parts in total.items()
-                },
-            }
-        )
-    columns = ("execution", "optimisation", "prediction")
-    shown = Table("dataset", "head", *(f"{c}, ms" for c in columns), *(f"{c} / linear (paper)" for c in columns[:2]))
-    for row in rows:
-        for kind, parts in row["head_ms"].items():
-            ratios = [f"{row['times_linear'][kind][c]:.3f}" for c in columns[:2]]
-            if kind == "query":
-                ratios = [f"{r} ({row['paper_times_linear'][c]:.2f})" for r, c in zip(ratios, columns, strict=False)]
-            shown.add_row(
-                row["dataset"], kind, *(f"{row['network_ms'][c]:.0f} + {parts[c]:.1f}" for c in columns), *ratios
-            )
-    Console(width=140).print(shown)
-    return rows
-
-
 def packed():
     """The same two directions, on texts of 50 to 100 words."""
     lengths = torch.linspace(50, 100, BATCH).long()
@@ -227,14 +115,14 @@ def packed():
         x = pack_padded_sequence(network.embedding(batch.ids), lengths, batch_first=True, enforce_sorted=False)
         both(x)[0].data.sum().backward()
 
-    timed = race({"turned": lambda: network(batch).sum().backward(), "packed": torch_packed}, rounds=3)
-    milliseconds = {name: round(1e3 * took[""], 1) for name, took in timed.items()}
+    timed = race({"turned": lambda: network(batch).sum().backward(), "packed": torch_packed}, ROUNDS)
+    milliseconds = {name: round(1e3 * took, 1) for name, took in timed.items()}
     Console().print(f"LSTM, {BATCH} texts of 50 to 100 words, ms: {milliseconds}")
     return {"ms": milliseconds, "packed_is_slower": round(milliseconds["packed"] / milliseconds["turned"], 1)}
 
 
 def main():
-    parts = {"documents": documents, "paper": paper, "packed": packed}
+    parts = {"documents": documents, "packed": packed}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", nargs="+", default=list(parts), choices=list(parts))
     chosen = parser.parse_args().part

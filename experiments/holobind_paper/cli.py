@@ -83,9 +83,22 @@ def speed(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: AsJson
 
     The largest shapes take several gigabytes of memory, and nothing else should run beside it.
 
+    The CNN's times are a table of their own: holobind paper speed-cnn
+
     Example: holobind paper speed --quick
     """
     _run("speed", out, as_json, seed=seed, quick=quick)
+
+
+@app.command("speed-cnn")
+def speed_cnn(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
+    """Appendix: the time of execution and optimisation, CNN beside HRR-CNN, at the shapes of four datasets.
+
+    The largest shape takes several gigabytes of memory, and nothing else should run beside it.
+
+    Example: holobind paper speed-cnn --quick
+    """
+    _run("speed-cnn", out, as_json, seed=seed, quick=quick)
 
 
 @app.command()

@@ -6,15 +6,16 @@ in the output layer alone: linear with binary cross-entropy (FC) or holographic 
 the orbit codebook and on the paper's random one. Points are drawn with the published numbers of features and labels,
 both by a power law. Whole epochs of the largest would take hours, so steps are sampled, in rounds in which the models
 take turns: a model's time is the median over rounds of a round's fastest step, and an epoch is as many of those as it
-has batches.
+has batches. The paper's table of CNN times is `speed_cnn`'s, which draws, steps and races as this one does.
 """
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import cycle
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,8 @@ from holobind.data import Published
 from holobind.networks import FC, Rows
 from holobind.optimiser import RowAdam
 from holobind_paper import cells, published, result
+
+Name = TypeVar("Name", bound=Hashable)
 
 BATCH, HIDDEN, FLAT = 64, 512, 10.0
 ROUNDS, SECONDS = 9, 12.0  # rounds of turns, and the most a model's steps may take together
@@ -90,16 +93,23 @@ def step_times(about: Published, dim: int, seed: int, rounds: int) -> dict[str, 
     dense = about.features_a_point > about.features / 2
     batches = []
     for _ in range(4):
-        ids, offsets = _sets(about.features, about.features_a_point, dense, generator)
-        labels = _sets(about.labels, about.labels_a_point, False, generator)
+        if dense:
+            ids, offsets = torch.arange(about.features).repeat(BATCH), torch.arange(BATCH) * about.features
+        else:
+            ids, offsets = sets(BATCH, about.features, about.features_a_point, generator)
+        labels = sets(BATCH, about.labels, about.labels_a_point, generator)
         batches.append((Rows(ids, offsets, torch.rand(len(ids), generator=generator)), labels))
     body = FC(about.features, (HIDDEN, HIDDEN), seed=seed)
     first = body.first.weight
     assert isinstance(first, nn.Parameter)
     others = [parameter for parameter in body.parameters() if parameter is not first]
     shared = [RowAdam([first]), torch.optim.Adam(others, fused=True)]
-    steps = {name: _stepper(body, shared, make(about.labels, dim), batches) for name, make in MODELS.items()}
-    seconds = _race(steps, rounds)
+    steps = {}
+    for name, make in MODELS.items():
+        head = make(about.labels, dim)
+        optimisers = [*shared, torch.optim.Adam(head.parameters(), fused=True)]
+        steps[name] = stepper(partial(_loss, body, head, cycle(batches)), optimisers)
+    seconds = race(steps, rounds)
     count = -(-about.train // BATCH)
     return {
         "labels": about.labels,
@@ -108,36 +118,39 @@ def step_times(about: Published, dim: int, seed: int, rounds: int) -> dict[str, 
     }
 
 
-def _sets(n: int, mean: float, everything: bool, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Ids below n for each point of a batch, by the power law (rank + FLAT)^-1, as ragged sets."""
-    if everything:
-        return torch.arange(n).repeat(BATCH), torch.arange(BATCH) * n
-    counts = 1 + torch.poisson(torch.full((BATCH,), float(mean - 1)), generator).long().clamp(max=n - 1)
-    even = torch.rand(int(counts.sum()), generator=generator, dtype=torch.float64)
-    ids = (FLAT * ((n + FLAT) / FLAT) ** even - FLAT).long().clamp(max=n - 1)
-    return ids, counts.cumsum(0) - counts
+def _loss(body: FC, head: Any, batches: Iterator[tuple[Rows, tuple[Tensor, Tensor]]]) -> Tensor:
+    rows, labels = next(batches)
+    return head.loss(body(rows), *labels)
 
 
-def _stepper(body: FC, shared: list[torch.optim.Optimizer], head: Any, batches: list[Any]) -> Callable[[], None]:
-    optimisers = [*shared, torch.optim.Adam(head.parameters(), fused=True)]
-    turn = 0
+def draw(n: int, total: int, generator: torch.Generator) -> Tensor:
+    """Ids below n by the power law (rank + FLAT)^-1.  Shapes: -> (total)"""
+    even = torch.rand(total, generator=generator, dtype=torch.float64)
+    return (FLAT * ((n + FLAT) / FLAT) ** even - FLAT).long().clamp(max=n - 1)
+
+
+def sets(rows: int, n: int, mean: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """For each row at least one of such ids and `mean` on average, as ragged sets.  Shapes: -> (total), (rows)"""
+    counts = 1 + torch.poisson(torch.full((rows,), float(mean - 1)), generator).long().clamp(max=n - 1)
+    return draw(n, int(counts.sum()), generator), counts.cumsum(0) - counts
+
+
+def stepper(loss: Callable[[], Tensor], optimisers: Sequence[torch.optim.Optimizer]) -> Callable[[], None]:
+    """A step of training: the loss, its gradients, the update."""
 
     def step() -> None:
-        nonlocal turn
-        rows, (labels, offsets) = batches[turn % len(batches)]
-        turn += 1
         for optimiser in optimisers:
             optimiser.zero_grad()
-        head.loss(body(rows), labels, offsets).backward()
+        loss().backward()
         for optimiser in optimisers:
             optimiser.step()
 
     return step
 
 
-def _race(steps: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
+def race(steps: Mapping[Name, Callable[[], object]], rounds: int) -> dict[Name, float]:
     """Median over rounds of the fastest step, in seconds. In each turn the first step warms up the caches."""
-    times: dict[str, list[float]] = {name: [] for name in steps}
+    times: dict[Name, list[float]] = {name: [] for name in steps}
     spent = dict.fromkeys(steps, 0.0)
     for step in steps.values():
         step()
@@ -171,21 +184,34 @@ def _table(rows: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def _draw(rows: list[dict[str, Any]]) -> Any:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(8, 4.5), layout="constrained")
-    axes = figure.add_subplot()
-    bars = {
+    heights = {
         "the paper": [row["paper"] for row in rows],
         "ours, random codebook": [row["speedup"]["HRR-FC, random"] for row in rows],
         "ours, orbit codebook": [row["speedup"]["HRR-FC"] for row in rows],
     }
-    for place, (name, heights) in enumerate(bars.items()):
-        axes.bar([i + 0.27 * (place - 1) for i in range(len(rows))], heights, 0.27, label=name)
+    title = "Speed-up of a training step by the holographic output layer"
+    return bars(rows, heights, title, "time of FC / time of HRR-FC")
+
+
+def bars(rows: Sequence[Mapping[str, Any]], heights: Mapping[str, Sequence[float]], title: str, ratio: str) -> Any:
+    """Ratios at each dataset, three bars beside each other. They begin at 1, since a log axis has no 0 to begin at."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    for place, (name, values) in enumerate(heights.items()):
+        at = [i + 0.27 * (place - 1) for i in range(len(rows))]
+        drawn = axes.bar(at, [value - 1 for value in values], 0.27, bottom=1, label=name)
+        axes.bar_label(
+            drawn, [f"{value:.2f}" if value < 10 else f"{value:.0f}" for value in values], fontsize=6, padding=1
+        )
     axes.axhline(1, color="black", lw=0.8)
     axes.set_yscale("log")
+    axes.margins(y=0.08)
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter("")
     axes.set_xticks(range(len(rows)), [f"{row['dataset']}\n{row['labels']:,}" for row in rows], fontsize=7)
-    axes.set(xlabel="dataset and its number of labels", ylabel="time of FC / time of HRR-FC")
-    axes.set_title("Speed-up of a training step by the holographic output layer")
+    axes.set(xlabel="dataset and its number of labels", ylabel=ratio)
+    axes.set_title(title)
     axes.legend(fontsize=8)
     return figure
