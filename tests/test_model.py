@@ -77,7 +77,8 @@ def test_a_head_that_numbers_labels_its_own_way_is_not_seen_from_outside(options
     labels, offsets = torch.tensor([1, 2, 3]), torch.tensor([0, 2])
     assert torch.equal(model(rows, torch.from_numpy(order)[labels], offsets), plain(rows, labels, offsets))
     assert np.array_equal(model.arranged(Y).toarray(), Y.toarray()[:, order])
-    assert model.evaluate(Part(X, Y)).scores == plain.evaluate(Part(X, sparse.csr_array(Y[:, order]))).scores
+    theirs = plain.evaluate(Part(X, sparse.csr_array(Y[:, order])))
+    assert model.evaluate(Part(X, Y)).scores["P"] == theirs.scores["P"]
 
 
 def test_batches_change_nothing(monkeypatch):
