@@ -8,8 +8,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from test_model import bomb, hostile, setting, tensor, without
 from test_model_cli import interrupted_at, run
+from test_model_file import bomb, hostile, setting, tensor, without
 
 import holobind as hb
 from holobind import train

@@ -276,6 +276,9 @@ class LinearHead(nn.Module):
         return f"in_features={_width(self.weight)}, n_labels={self.n_labels}, loss={self.kind!r}"
 
 
+Head = HolographicHead | LinearHead
+
+
 def _codebook(wanted: str | Codebook, n_labels: int, dim: int, seed: int) -> Codebook:
     if isinstance(wanted, Codebook):
         if (wanted.n_labels, wanted.dim) != (n_labels, dim):

@@ -20,8 +20,8 @@ from holobind import algebra, metrics, recall, solve
 from holobind.codebook import OrbitCodebook
 from holobind.data import Part, Tfidf
 from holobind.errors import DataError, OptionError
-from holobind.head import HolographicHead, LinearHead
-from holobind.model import Head, Model
+from holobind.head import Head, HolographicHead, LinearHead
+from holobind.model import Model
 from holobind.networks import FC, AttentionLstm, Network, Recall, XmlCnn
 from holobind.networks.inputs import Examples, Index, SparseExamples, label_sets
 from holobind.networks.recall import unit_rows

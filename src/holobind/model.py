@@ -1,29 +1,8 @@
-"""A trained model: preparation of inputs, network, head and names, in memory and as one file.
+"""A trained model: preparation of inputs, network, head and names.
 
-    model.top_k(inputs, k)         the best labels of rows of features, or of texts
-    model.evaluate(part)           every measure on a part of a dataset
-    model.save(path), load(path)   one .safetensors
-
-The file is a `container` of kind "model" and version 1. Its header:
-
-    network    {"class": "fc", "recall", "cnn" or "lstm", and what its `config` says}
-    head       {"class": "holographic", "dim", "codebook", "seed", "loss", "learn"} or {"class": "linear", "loss"}
-    normalise  whether rows of features are scaled to length 1
-    tokens     of a text network: {"kind", "lowercase", "longest": tokens read of a text, "merges": how many}
-    about      how it was trained: data, options, seconds, metrics; any JSON
-
-and its tensors:
-
-    network.*, head.*   the parameters, in any floating-point precision; what the seed draws again is not stored.
-                        Of recall: weights in four bits, and the training rows and label sets that it recalls
-    label_counts        (L) int32, how often each label occurs in training
-    points              (1) int64, in how many points
-    label_names         where known: UTF-8 lines, deflated, as uint8
-    words, idf          of a model that makes features of texts: its words as lines, deflated, and (words) float32
-    tokens, merges      of a text network: its tokenizer's, as lines, deflated; a merge is two tokens with a blank
-
-A file is refused unless every number in it is finite, every tensor has the shape that the rest of the file implies, and
-nothing is left over. Only lines unpack to more than the file has: to 1 kB a line on average and 64 kB, no more.
+model.top_k(inputs, k)         the best labels of rows of features, or of texts
+model.evaluate(part)           every measure on a part of a dataset
+model.save(path), load(path)   one .safetensors (`model_file`)
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -36,28 +15,23 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
-from holobind import container, metrics
+from holobind import metrics, model_file
 from holobind.data import Part, Tfidf
-from holobind.errors import DataError, FileError, HolobindError, OptionError
-from holobind.head import HolographicHead, LinearHead
+from holobind.errors import DataError, OptionError
+from holobind.head import Head, LinearHead
 from holobind.labelspace import merged
-from holobind.networks import FC, AttentionLstm, Network, Recall, SparseExamples, XmlCnn
+from holobind.networks import Network, SparseExamples
 from holobind.networks.inputs import Examples, portions
 
 if TYPE_CHECKING:
     from holobind.text import Tokenizer
 
-Head = HolographicHead | LinearHead
 Inputs = Any  # a scipy sparse matrix, a dense array, or a sequence of texts
 Progress = Callable[[str, float], None]
 
-VERSION = 1
 BATCH = 1024
 LONGEST = 500  # tokens of a text
-NETWORKS: dict[str, type[Network]] = {"fc": FC, "recall": Recall, "cnn": XmlCnn, "lstm": AttentionLstm}
 LARGEST = float(np.finfo(np.float32).max)
-# What a header that makes no sense leads to while a model is built as it says.
-REFUSED = (HolobindError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError)
 
 
 class Model(nn.Module):
@@ -261,227 +235,18 @@ class Model(nn.Module):
 
     def save(self, path: str | Path, *, dtype: torch.dtype = torch.float32) -> None:
         """Write the model to one file, whole or not at all; `dtype` is the precision of its matrices."""
-        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-            raise OptionError(f"dtype must be torch.float32, float16 or bfloat16; got {dtype}")
-        tensors: dict[str, Tensor] = {
-            "label_counts": torch.from_numpy(self.seen.counts.astype(np.int32)),
-            "points": torch.tensor([self.seen.points]),
-        }
-        for name, tensor in self.state_dict().items():
-            tensors[name] = tensor.cpu()
-            if not tensor.is_floating_point():
-                continue
-            if tensor.ndim > 1:
-                tensors[name] = tensors[name].to(dtype)
-            if not _finite(tensors[name]):
-                why = "they do not fit, take torch.float32" if _finite(tensor) else "training has failed"
-                raise DataError(f"{name} holds NaN or infinite numbers in {tensors[name].dtype}: {why}")
-        if self.label_names is not None:
-            tensors["label_names"] = container.packed(self.label_names)
-        if self.tfidf is not None:
-            tensors |= {"words": container.packed(self.tfidf.words), "idf": torch.from_numpy(self.tfidf.idf)}
-        header = {
-            "network": {"class": _name_of(self.network, NETWORKS), **self.network.config()},
-            "head": _describe(self.head),
-            "normalise": self.normalise,
-            "about": self.about,
-        }
-        if _wants_tokens(self.network):
-            if self.tokenizer is None:
-                raise OptionError("a model with a text network is saved with its tokenizer; give it one")
-            header["tokens"], packed = _pack(self.tokenizer, self.longest)
-            tensors |= packed
-        container.write(path, "model", VERSION, header, tensors)
+        model_file.write(path, self, dtype)
 
 
 def load(path: str | Path) -> Model:
     """Read a model that `Model.save` wrote. A file that is not one, damaged, or of a newer format is a FileError."""
-    header, tensors = container.read(path, "model", VERSION)
-    try:
-        return _assemble(header, tensors)
-    except FileError as error:
-        raise FileError(f"{path}: {error}") from error
-    except REFUSED as error:
-        said = " ".join(str(error).split())[:200]
-        raise FileError(f"{path} is not a model as holobind writes them ({type(error).__name__}: {said})") from error
-
-
-def _assemble(header: dict[str, Any], tensors: dict[str, Tensor]) -> Model:
-    described, head_said = dict(header["network"]), dict(header["head"])
-    kind = described.pop("class")
-    if kind not in NETWORKS:
-        raise FileError(f"it has a network {str(kind)[:40]!r}; this holobind knows {', '.join(NETWORKS)}")
-    if any(isinstance(value, list) and len(value) > len(tensors) for value in described.values()):
-        raise FileError("its header has more layers than it has weights")
-    counts = _tensor(tensors, "label_counts", torch.int32)
-    points = _tensor(tensors, "points", torch.int64)
-    if len(points) != 1 or not 0 <= int(counts.min()) <= int(counts.max()) <= int(points[0]):
-        raise FileError("its label_counts and points cannot be those of any data")
-    seen = metrics.Frequencies(counts.numpy().astype(np.int64), int(points[0]))
-    names = _lines(tensors, "label_names", len(counts)) if "label_names" in tensors else None
-    tfidf = None
-    if "words" in tensors:
-        idf = _tensor(tensors, "idf", torch.float32)
-        tfidf = Tfidf(_lines(tensors, "words", len(idf)), idf.numpy())
-        if len(idf) != described.get("n_features"):
-            raise FileError(
-                f"it has {len(idf)} words for a network of {str(described.get('n_features'))[:20]} features"
-            )
-    tokenizer, longest = None, LONGEST
-    if _wants_tokens(NETWORKS[kind]):
-        tokenizer, longest = _unpack(header["tokens"], tensors, described["n_tokens"])
-    parts: dict[str, dict[str, Tensor]] = {"network": {}, "head": {}}
-    for name, tensor in tensors.items():
-        part, _, rest = name.partition(".")
-        if part not in parts:
-            raise FileError(f"it holds {name[:60]!r}, which no model has")
-        parts[part][rest] = tensor
-    with torch.device("meta"):  # shapes first: sizes that only the header claims must not take memory
-        network = NETWORKS[kind](**described)
-    _check_shapes("network", dict(network.state_dict()), parts["network"])
-    network.load_state_dict(parts["network"], assign=True)
-    network.check()
-    if isinstance(network, Recall) and network.n_labels != len(counts):
-        raise FileError(f"its network was solved for {str(network.n_labels)[:20]} labels; it has {len(counts)}")
-    head = _head(head_said, network.out_features, len(counts), parts["head"])
-    if not isinstance(header["normalise"], bool) or not isinstance(header["about"], dict):
-        raise FileError("its header has other types than it should")
-    return Model(
-        network,
-        head,
-        seen,
-        normalise=header["normalise"],
-        tfidf=tfidf,
-        tokenizer=tokenizer,
-        longest=longest,
-        label_names=names,
-        about=header["about"],
-    ).eval()
-
-
-def _head(said: dict[str, Any], inside: int, n_labels: int, tensors: dict[str, Tensor]) -> Head:
-    layer = inside if "weight" in tensors else None
-    kind = said.pop("class")
-    if kind not in ("holographic", "linear"):
-        raise FileError(f"it has a head {str(kind)[:40]!r}; this holobind knows holographic and linear")
-    width = said.get("dim") if kind == "holographic" else n_labels
-    if not isinstance(width, int) or (tuple(tensors["weight"].shape) != (width, inside) if layer else width != inside):
-        raise FileError(f"its head is of size {str(width)[:20]}, which does not fit its weights")
-    if kind == "holographic" and ("labels" in said["learn"] or said["codebook"] == "naive"):
-        # These vectors are stored, and would be drawn before they are compared: first see that the file has them.
-        rows = -(-n_labels // width) if said["codebook"] == "orbit" else n_labels
-        if not any(tuple(t.shape) == (rows, width) for name, t in tensors.items() if name.startswith("codebook.")):
-            raise FileError(f"its head lacks its label vectors, {rows} of {width} numbers")
-    bias = layer is None or "bias" in tensors
-    if kind == "linear":
-        head: Head = LinearHead(layer, n_labels, said["loss"], bias=bias)
-    else:
-        head = HolographicHead(
-            layer, n_labels, width, said["codebook"], said["loss"], said["seed"], said["learn"], bias=bias
-        )
-    _check_shapes("head", dict(head.state_dict()), tensors)
-    head.load_state_dict(tensors)
-    return head
-
-
-def _wants_tokens(network: Network | type[Network]) -> bool:
-    return (network if isinstance(network, type) else type(network)) in (XmlCnn, AttentionLstm)
-
-
-def _pack(tokenizer: "Tokenizer", longest: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    merges = [f"{a} {b}" for a, b in tokenizer.merges]
-    said = {"kind": tokenizer.kind, "lowercase": tokenizer.lowercase, "longest": longest, "merges": len(merges)}
-    tensors = {"tokens": container.packed(tokenizer.tokens)}
-    return said, tensors | ({"merges": container.packed(merges)} if merges else {})
-
-
-def _unpack(said: dict[str, Any], tensors: dict[str, Tensor], n_tokens: Any) -> tuple["Tokenizer", int]:
-    """A tokenizer as large as the network's embedding, whose shape is compared with its weights later."""
-    from holobind.text import Tokenizer
-
-    longest, n = said["longest"], said["merges"]
-    stored = tensors["network.embedding.weight"].shape[:1]
-    if type(longest) is not int or longest < 1 or type(n) is not int or (n_tokens,) != tuple(stored):
-        raise FileError(f"its tokenizer does not fit a network of {str(n_tokens)[:20]} tokens")
-    if not 0 <= n <= n_tokens:
-        raise FileError(f"its tokenizer has {str(n)[:20]} merges for {n_tokens} tokens")
-    merges = [line.split(" ") for line in _lines(tensors, "merges", n)] if n else []
-    if any(len(pair) != 2 for pair in merges):
-        raise FileError("its merges are not two tokens each")
-    tokens = _lines(tensors, "tokens", n_tokens)
-    return Tokenizer(tokens, [(a, b) for a, b in merges], said["kind"], said["lowercase"]), longest
-
-
-def _describe(head: Head) -> dict[str, Any]:
-    if isinstance(head, LinearHead):
-        return {"class": "linear", "loss": head.kind}
-    if head.drawn is None:
-        raise OptionError("a head with a codebook of your own cannot be saved; name one: 'orbit' or 'random'")
-    codebook, seed = head.drawn
-    return {
-        "class": "holographic",
-        "dim": head.codebook.dim,
-        "codebook": codebook,
-        "seed": seed,
-        "loss": head.kind,
-        "learn": list(head.learn),
-    }
-
-
-def _name_of(network: Network, known: dict[str, type[Network]]) -> str:
-    for name, kind in known.items():
-        if type(network) is kind:
-            return name
-    raise OptionError(
-        f"a model with a network of yours, {type(network).__name__}, cannot be saved by holobind; save its state_dict"
-    )
-
-
-def _check_shapes(what: str, wanted: dict[str, Tensor], found: dict[str, Tensor]) -> None:
-    """Refuse tensors of other shapes or kinds than wanted; finite numbers in any precision come as the wanted one."""
-    if wanted.keys() != found.keys():
-        odd = sorted(wanted.keys() ^ found.keys())[0]
-        raise FileError(f"its {what} {'lacks' if odd in wanted else 'has a strange'} {odd[:60]!r}")
-    for name, tensor in wanted.items():
-        if tensor.shape != found[name].shape:
-            raise FileError(
-                f"its {what}.{name} has shape {tuple(found[name].shape)}; the header asks for {tuple(tensor.shape)}"
-            )
-        if tensor.is_floating_point():
-            found[name] = _number(f"{what}.{name}", found[name]).to(tensor.dtype)
-        elif tensor.dtype != found[name].dtype:
-            raise FileError(f"its {what}.{name} has {found[name].dtype}; it should be {tensor.dtype}")
+    return Model(**model_file.read(path)).eval()
 
 
 def _n_weights(layer: nn.Module) -> int:
     if isinstance(layer, Network):
         return layer.n_weights()
     return sum(p.numel() for name, p in layer.named_parameters() if name in ("weight", "bias"))
-
-
-def _tensor(tensors: dict[str, Tensor], name: str, dtype: torch.dtype) -> Tensor:
-    tensor = tensors.pop(name)
-    if tensor.dtype != dtype or tensor.ndim != 1 or not len(tensor):
-        raise FileError(f"its {name} has {tensor.dtype} of shape {tuple(tensor.shape)}")
-    return _number(name, tensor) if dtype.is_floating_point else tensor
-
-
-def _lines(tensors: dict[str, Tensor], name: str, wanted: int) -> list[str]:
-    found = container.unpacked(_tensor(tensors, name, torch.uint8), wanted)
-    if found is None:
-        raise FileError(f"its {name} are damaged, or not {wanted}, or too long")
-    return found
-
-
-def _number(name: str, tensor: Tensor) -> Tensor:
-    if not tensor.is_floating_point() or not _finite(tensor):
-        raise FileError(f"its {name[:60]} holds something else than finite numbers")
-    return tensor
-
-
-def _finite(tensor: Tensor) -> bool:
-    """By its extremes, which a NaN takes over: a test of every element would need room for its answers."""
-    return not tensor.numel() or all(bool(bound.isfinite()) for bound in tensor.float().aminmax())
 
 
 def _texts(inputs: Inputs) -> list[str] | None:

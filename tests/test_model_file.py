@@ -1,0 +1,350 @@
+"""Models in files: what is loaded is what was saved; hostile and damaged files are refused."""
+
+import json
+import random
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from test_model import HEADS, NETWORKS, SEEN, F, L, N, X, build, text_model
+
+import holobind as hb
+from holobind.model import Model
+from holobind.networks import FC, Network
+
+
+def same(one, other):
+    assert one.state_dict().keys() == other.state_dict().keys()
+    for name, tensor in one.state_dict().items():
+        assert torch.equal(tensor, other.state_dict()[name]), name
+    assert np.array_equal(one.scores(X), other.scores(X))
+
+
+# Saved and loaded
+
+
+@pytest.mark.parametrize("options", HEADS, ids=str)
+@pytest.mark.parametrize("network", NETWORKS)
+def test_a_loaded_model_is_the_saved_one(tmp_path, network, options):
+    model = build(network, options, normalise=network == "wide", about={"data": "toy", "metrics": {"P@1": 50.0}})
+    model.save(tmp_path / "m")
+    found = hb.load(tmp_path / "m")
+    same(model, found)
+    assert found.network.config() == model.network.config()
+    assert found.normalise == model.normalise and found.about == model.about
+    assert found.seen.points == N and np.array_equal(found.seen.counts, SEEN.counts)
+    assert found.label_names is None and found.tfidf is None and not found.training
+    learned = {name for name, p in model.named_parameters() if p.requires_grad}
+    assert {name for name, p in found.named_parameters() if p.requires_grad} == learned
+    labels, offsets = torch.tensor([1, 2, 3]), torch.tensor([0, 2])
+    rows = model.examples(X[:2]).batch(np.arange(2))
+    assert torch.equal(model(rows, labels, offsets), found(rows, labels, offsets))
+
+
+def test_a_head_without_bias_comes_back_without(tmp_path):
+    for options in (HEADS[0], HEADS[-1]):
+        model = build("fc", options, bias=False)
+        model.save(tmp_path / "m")
+        same(model, hb.load(tmp_path / "m"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_another_precision_is_that_of_the_matrices_in_the_file(tmp_path, dtype):
+    model = build("fc")
+    model.save(tmp_path / "m", dtype=dtype)
+    with safe_open(tmp_path / "m", "pt") as file:
+        assert file.get_tensor("network.first.weight").dtype == dtype
+        assert file.get_tensor("network.offset").dtype == torch.float32
+    found = hb.load(tmp_path / "m")
+    for name, tensor in model.state_dict().items():
+        wanted = tensor.to(dtype).float() if tensor.ndim > 1 else tensor
+        assert torch.equal(found.state_dict()[name], wanted)
+    found.save(tmp_path / "again", dtype=dtype)
+    same(found, hb.load(tmp_path / "again"))
+
+
+def test_what_cannot_be_stored_is_told(tmp_path):
+    model = build()
+    with torch.no_grad():
+        model.network.first.weight[0, 0] = 1e6
+    with pytest.raises(
+        hb.DataError, match=r"network.first.weight .* in torch.float16: they do not fit, take torch.float32"
+    ):
+        model.save(tmp_path / "m", dtype=torch.float16)
+    with torch.no_grad():
+        model.network.first.weight[0, 0] = torch.nan
+    with pytest.raises(hb.DataError, match="training has failed"):
+        model.save(tmp_path / "m")
+    with pytest.raises(hb.OptionError, match=r"dtype must be .* float16 or bfloat16; got torch"):
+        build().save(tmp_path / "m", dtype=torch.int8)
+    for names, says in (
+        (["a\nb"] + ["c"] * (L - 1), "line break"),
+        ([1] * L, "no text"),
+        (["\ud800"] * L, "surrogate"),
+        (["x" * 70_000] * L, "70001 bytes each are too long"),
+    ):
+        with pytest.raises(hb.DataError, match=says):
+            build(label_names=names).save(tmp_path / "m")
+    book = hb.RandomCodebook(L, 4, seed=3)
+    with pytest.raises(hb.OptionError, match="codebook of your own cannot be saved"):
+        Model(FC(F, (), 4), hb.HolographicHead(None, L, 4, book), SEEN).save(tmp_path / "m")
+
+    class Mine(Network):
+        pass
+
+    with pytest.raises(hb.OptionError, match="a network of yours, Mine, cannot be saved"):
+        Model(Mine(), hb.LinearHead(None, L), SEEN).save(tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+def test_texts_and_names_come_back(tmp_path):
+    model = text_model()
+    model.save(tmp_path / "m")
+    found = hb.load(tmp_path / "m")
+    assert found.label_names == model.label_names
+    assert found.tfidf.words == model.tfidf.words
+    unseen = ["a pear and a fig3", "", "nothing known"]
+    assert np.array_equal(found.scores(unseen), model.scores(unseen))
+    assert found.top_k([], 3)[1].shape == (0, 3)
+
+
+# Hostile files
+
+
+def opened(path):
+    with safe_open(path, "pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return json.loads(file.metadata()["holobind"]), tensors
+
+
+def hostile(path, model, change):
+    """The model's file with its header and tensors changed."""
+    model.save(path)
+    header, tensors = opened(path)
+    change(header, tensors)
+    save_file({name: t.contiguous() for name, t in tensors.items()}, path, metadata={"holobind": json.dumps(header)})
+    return path
+
+
+def setting(*where, to):
+    def change(header, tensors):
+        place = header
+        for key in where[:-1]:
+            place = place[key]
+        place[where[-1]] = to
+
+    return change
+
+
+def tensor(name, to):
+    def change(header, tensors):
+        tensors[name] = to(tensors[name]) if callable(to) else to
+
+    return change
+
+
+def without(name):
+    return lambda header, tensors: (header if name in header else tensors).pop(name)
+
+
+def bomb(size):
+    return torch.frombuffer(bytearray(zlib.compress(b"a" * size, 9)), dtype=torch.uint8)
+
+
+def first(value):
+    def change(t):
+        t = t.clone()
+        t.view(-1)[0] = value
+        return t
+
+    return change
+
+
+REFUSED = {
+    "another kind": (setting("kind", to="vocabulary"), "holds 'vocabulary', not a model"),
+    "the future": (setting("version", to=2), "format version 2; this holobind reads 1 to 1: update it"),
+    "no network": (without("network"), "KeyError: 'network'"),
+    "no head": (without("head"), "KeyError: 'head'"),
+    "no class": (setting("network", to={}), "KeyError: 'class'"),
+    "a network that is none": (setting("network", to=[1]), "TypeError"),
+    "a strange network": (setting("network", "class", to="os.system"), "network 'os.system'; this holobind knows fc"),
+    "an unhashable network": (setting("network", "class", to=["fc"]), "TypeError"),
+    "a strange option": (setting("network", "shell", to="rm"), "unexpected keyword argument 'shell'"),
+    "a strange head": (setting("head", "class", to="eval"), "a head 'eval'; this holobind knows holographic and"),
+    "a strange loss": (setting("head", "loss", to="hinge"), "loss must be one of"),
+    "a strange codebook": (setting("head", "codebook", to="dense"), "codebook must be one of"),
+    "a codebook that is a list": (setting("head", "codebook", to=[]), "codebook must be one of"),
+    "a strange seed": (setting("head", "seed", to="7"), "seed"),
+    "no seed": (setting("head", "seed", to=None), "seed"),
+    "a strange learn": (setting("head", "learn", to=["all"]), "learn must be one of"),
+    "no learn": (setting("head", "learn", to=None), "TypeError"),
+    "learned labels that are not there": (setting("head", "learn", to=["labels"]), "lacks its label vectors, 3 of 4"),
+    "naive labels that are not there": (setting("head", "codebook", to="naive"), "lacks its label vectors, 9 of 4"),
+    "huge features": (setting("network", "n_features", to=10**12), "shape"),
+    "beyond 64 bits": (setting("network", "n_features", to=10**30), "is not a model as holobind writes them"),
+    "no features": (setting("network", "n_features", to=-1), "positive sizes"),
+    "features of text": (setting("network", "n_features", to="11"), "TypeError"),
+    "half a feature": (setting("network", "n_features", to=11.5), "TypeError"),
+    "huge outputs": (setting("network", "out_features", to=10**12), "shape"),
+    "a huge dim": (setting("head", "dim", to=10**12), "its head is of size 1000000000000, which does not fit"),
+    "a dim of text": (setting("head", "dim", to="4"), "does not fit its weights"),
+    "many layers": (setting("network", "hidden", to=[1] * 10**6), "more layers than it has weights"),
+    "a strange dropout": (setting("network", "dropout", to=2), "share from 0 to below 1"),
+    "strange features": (setting("normalise", to="yes"), "other types than it should"),
+    "strange notes": (setting("about", to=[]), "other types than it should"),
+    "a weight missing": (without("network.first.weight"), "its network lacks 'first.weight'"),
+    "a weight too many": (tensor("network.second", torch.ones(2)), "its network has a strange 'second'"),
+    "something else": (tensor("virus", torch.ones(2)), "it holds 'virus', which no model has"),
+    "a wrong shape": (tensor("network.first.weight", lambda t: t[1:]), r"has shape \(10, 4\); the header asks for"),
+    "a turned weight": (tensor("network.first.weight", lambda t: t.T), r"has shape \(4, 11\); the header asks for"),
+    "whole numbers": (tensor("network.first.weight", lambda t: t.int()), "something else than finite numbers"),
+    "complex numbers": (tensor("network.offset", lambda t: t.to(torch.complex64)), "something else than finite"),
+    "NaN": (tensor("network.first.weight", first(torch.nan)), "network.first.weight holds something else than finite"),
+    "infinity": (tensor("head.log_temperature", first(torch.inf)), "head.log_temperature holds something else"),
+    "no counts": (without("label_counts"), "KeyError: 'label_counts'"),
+    "counts of nothing": (tensor("label_counts", lambda t: t[:0]), "its label_counts has torch.int32 of shape"),
+    "counts of floats": (tensor("label_counts", lambda t: t.float()), "its label_counts has torch.float32"),
+    "negative counts": (tensor("label_counts", first(-1)), "cannot be those of any data"),
+    "more counts than points": (tensor("label_counts", first(N + 1)), "cannot be those of any data"),
+    "two points": (tensor("points", torch.tensor([N, N])), "cannot be those of any data"),
+    "points without number": (tensor("points", torch.tensor(N)), "its points has torch.int64 of shape"),
+    "names that do not fit": (tensor("label_names", bomb(3)), "its label_names are damaged, or not 9, or too long"),
+    "names that are damaged": (tensor("label_names", lambda t: t[:-4]), "its label_names are damaged"),
+    "names and more": (tensor("label_names", lambda t: torch.cat([t, t])), "its label_names are damaged"),
+    "names not of bytes": (tensor("label_names", torch.ones(3)), "its label_names has torch.float32"),
+    "names that are no deflated text": (tensor("label_names", torch.arange(9).byte()), "its label_names are damaged"),
+    "names like a bomb": (tensor("label_names", bomb(10**8)), "its label_names are damaged, or not 9, or too long"),
+    "weights without words": (tensor("idf", torch.ones(4)), "it holds 'idf', which no model has"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_hostile_file_is_refused_in_one_line(tmp_path, name):
+    change, says = REFUSED[name]
+    path = hostile(tmp_path / "m", build(label_names=[f"label {i}" for i in range(L)]), change)
+    with pytest.raises(hb.FileError, match=says) as caught:
+        hb.load(path)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (without("idf"), "KeyError: 'idf'"),
+        (tensor("idf", lambda t: t[1:]), "its words are damaged, or not"),
+        (tensor("idf", first(torch.nan)), "its idf holds something else than finite numbers"),
+        (tensor("words", bomb(10)), "its words are damaged"),
+        (setting("network", "n_features", to=3), "words for a network of 3 features"),
+        (
+            tensor(
+                "words",
+                lambda t: torch.frombuffer(bytearray(zlib.compress(b"\n".join([b"a"] * 14))), dtype=torch.uint8),
+            ),
+            "tf-idf wants different words",
+        ),
+    ],
+)
+def test_hostile_words_are_refused(tmp_path, change, says):
+    with pytest.raises(hb.FileError, match=says):
+        hb.load(hostile(tmp_path / "m", text_model(), change))
+
+
+@pytest.mark.parametrize(("codebook", "learn"), [("random", ["labels"]), ("naive", [])])
+def test_label_vectors_that_the_file_lacks_are_not_drawn(tmp_path, codebook, learn):
+    """A million labels of a million numbers would be 4 TB; the counts and weights that claim them are 8 MB."""
+
+    def claim(header, tensors):
+        tensors["label_counts"] = torch.zeros(10**6, dtype=torch.int32)
+        tensors["network.first.weight"], tensors["network.offset"] = torch.zeros(1, 10**6), torch.zeros(10**6)
+        header["network"] |= {"n_features": 1, "out_features": 10**6}
+        header["head"] |= {"dim": 10**6, "codebook": codebook, "learn": learn}
+
+    with pytest.raises(hb.FileError, match="lacks its label vectors, 1000000 of 1000000"):
+        hb.load(hostile(tmp_path / "m", build(), claim))
+
+
+def test_no_more_than_the_names_may_take_is_unpacked(tmp_path, monkeypatch):
+    asked = []
+    unpack = zlib.decompressobj
+
+    class Watched:
+        def __init__(self):
+            self.inner = unpack()
+
+        def decompress(self, data, most):
+            asked.append(most)
+            return self.inner.decompress(data, most)
+
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
+    path = hostile(tmp_path / "m", build(), tensor("label_names", bomb(10**8)))
+    monkeypatch.setattr(zlib, "decompressobj", Watched)
+    with pytest.raises(hb.FileError, match="too long"):
+        hb.load(path)
+    assert asked and max(asked) < 10**5
+
+
+def test_other_files_and_none_are_told(tmp_path):
+    vocabulary = hb.Vocabulary(16)
+    vocabulary.parse("red*cat")
+    vocabulary.save(tmp_path / "v")
+    with pytest.raises(hb.FileError, match="holds 'vocabulary', not a model"):
+        hb.load(tmp_path / "v")
+    save_file({"weight": torch.ones(2)}, tmp_path / "s")
+    with pytest.raises(hb.FileError, match="not one of holobind's"):
+        hb.load(tmp_path / "s")
+    (tmp_path / "t").write_text("a text")
+    with pytest.raises(hb.FileError, match="not a safetensors file"):
+        hb.load(tmp_path / "t")
+    with pytest.raises(hb.FileError, match="is not a file"):
+        hb.load(tmp_path / "none")
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory):
+    """A small file with everything in it, the place of its tensors, and the model."""
+    path = tmp_path_factory.mktemp("model") / "m"
+    model = text_model()
+    model.save(path)
+    whole = path.read_bytes()
+    return path, whole, 8 + struct.unpack("<Q", whole[:8])[0], model
+
+
+def test_a_file_cut_anywhere_is_refused(stored):
+    path, whole, start, _ = stored
+    places = {0, 1, 7, 8, 9, start - 1, start, start + 1, len(whole) - 1, *range(0, len(whole), 97)}
+    for length in sorted(places):
+        path.write_bytes(whole[:length])
+        with pytest.raises(hb.FileError):
+            hb.load(path)
+    path.write_bytes(whole + b"\0")
+    with pytest.raises(hb.FileError):
+        hb.load(path)
+
+
+def test_a_file_with_changed_bytes_is_read_or_refused_but_never_crashes(stored):
+    """Changed weights are other weights; anything else is refused, and what is read can be used and saved."""
+    path, whole, start, model = stored
+    draw, read = random.Random(0), 0
+    for turn in range(300):
+        changed = bytearray(whole)
+        low, high = (0, start) if turn % 2 else (start, len(whole))
+        for _ in range(draw.randint(1, 3)):
+            changed[draw.randrange(low, high)] = draw.randrange(256)
+        path.write_bytes(changed)
+        try:
+            found = hb.load(path)
+        except hb.FileError as error:
+            assert "\n" not in str(error)
+            continue
+        read += 1
+        assert np.isfinite(found.scores(["pear fig1", ""])).all()
+        assert found.n_labels == model.n_labels == len(found.label_names)
+        found.save(path)
+    assert 15 < read < 275
