@@ -116,6 +116,18 @@ def test_what_was_made_before_is_made_only_once_and_stays_the_same(monkeypatch):
     assert torch.equal(deepcopy(network).encode(rows), first)
 
 
+def test_loaded_tensors_replace_what_was_made_of_those_before():
+    X, Y = problem(n=200)
+    rows = recalling.unit_rows(X)
+    network = fit(X, Y, strength=1.0)
+    other = deepcopy(network)
+    other.scales *= 2
+    before, wanted = network.encode(rows), other.encode(rows)
+    assert not torch.equal(before, wanted)
+    torch.nn.ModuleList([network]).load_state_dict(torch.nn.ModuleList([other]).state_dict())
+    assert torch.equal(network.encode(rows), wanted)
+
+
 def test_without_strength_no_training_row_is_kept():
     network = fit(*problem(), strength=0.0)
     assert network.remembered()[0].shape[0] == 0 and not network.row_ids.numel()

@@ -171,6 +171,10 @@ class Recall(Network):
             "seed": self.seed,
         }
 
+    def _load_from_state_dict(self, *arguments: Any) -> None:
+        super()._load_from_state_dict(*arguments)
+        self._ready = None  # it is of the tensors before
+
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_ready": None}  # what is only made to be fast is made again
 
