@@ -14,13 +14,11 @@ The last line printed is JSON.
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import torch
+from memory import alone, high_water
 from rich.console import Console
 from rich.table import Table
 
@@ -124,7 +122,7 @@ def steps(shape, precision="32-true", rounds=7):
     return dict(zip(("forward", "backward", "update", "step"), (round(1e3 * float(t), 2) for t in middle), strict=True))
 
 
-def print_peak(shape, name):
+def peak(shape, name):
     before = high_water()
     if name == "step":
         steps(shape, rounds=2)
@@ -132,28 +130,14 @@ def print_peak(shape, name):
         update = updater(name, SHAPES[shape][0])
         for seed in range(2):
             update(gradient(*SHAPES[shape][:2], seed))
-    print(high_water() - before)
-
-
-def peak(shape, name):
-    command = [sys.executable, __file__, "--shape", shape, "--peak", name]
-    return round(float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1]))
-
-
-def high_water():
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
+    return round(high_water() - before)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shape", nargs="+", default=list(SHAPES), choices=list(SHAPES))
     parser.add_argument("--precision", action="store_true")
-    parser.add_argument("--peak", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
-    if chosen.peak:
-        print_peak(chosen.shape[0], chosen.peak)
-        return
     results = []
     for shape in chosen.shape:
         if chosen.precision:
@@ -167,7 +151,7 @@ def main():
                 "rows touched": touched,
                 "ms": {name: round(1e3 * took, 2) for name, took in seconds.items()},
                 "times faster than dense": {n: round(seconds["dense Adam"] / t, 1) for n, t in seconds.items()},
-                "peak MB": {name: peak(shape, name) for name in (*NAMES, "step")},
+                "peak MB": {name: alone(peak, shape, name) for name in (*NAMES, "step")},
                 "step ms": steps(shape),
             }
         )

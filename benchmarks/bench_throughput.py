@@ -13,13 +13,13 @@ a million.
 
 import argparse
 import json
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import torch
+from memory import alone, high_water
 from rich.console import Console
 from rich.table import Table
 
@@ -113,11 +113,6 @@ def scoring(labels=1_000_000, dim=1024):
     return found
 
 
-def high_water():
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     beside = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -126,13 +121,9 @@ def main():
     parser.add_argument("--only", nargs="+", default=list(SETS), choices=list(SETS))
     parser.add_argument("--model", nargs="+", default=list(MODELS), choices=list(MODELS))
     parser.add_argument("--scoring", action="store_true", help="only the time a label takes, among a million")
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.scoring:
         print(json.dumps({"threads": torch.get_num_threads(), **scoring()}))
-        return
-    if chosen.one:
-        print(json.dumps(measured(chosen.only[0], chosen.data, chosen.model[0], chosen.seconds)))
         return
     results = []
     for name in chosen.only:
@@ -140,13 +131,11 @@ def main():
             print(f"{name} is not at {chosen.data}", file=sys.stderr)
             continue
         for kind in chosen.model:
-            options = ["--data", str(chosen.data), "--seconds", str(chosen.seconds), "--only", name, "--model", kind]
-            command = [sys.executable, __file__, *options, "--one"]
-            done = subprocess.run(command, check=False, capture_output=True, text=True)
-            if done.returncode:
-                print(f"{name}, {kind}: {done.stderr.splitlines()[-1]}", file=sys.stderr)
+            try:
+                found = alone(measured, name, chosen.data, kind, chosen.seconds)
+            except Exception as error:  # a linear layer may be too large for the memory: the others go on
+                print(f"{name}, {kind}: {type(error).__name__}: {error}", file=sys.stderr)
                 continue
-            found = json.loads(done.stdout.splitlines()[-1])
             bar = BARS.get(name) if kind == "default" else None
             reached = bar is None or found["predicted rows a second"] >= bar
             results.append({"dataset": name, "model": kind, **found, "bar": bar, "reached": reached})

@@ -13,12 +13,11 @@ JSON.
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import torch
+from memory import alone, high_water
 from rich.console import Console
 from rich.table import Table
 
@@ -88,41 +87,26 @@ def race(steps):
 
 
 def peak_megabytes(dataset, kind):
-    """In a process of its own; see `--peak` below."""
-    command = [sys.executable, __file__, "--dataset", dataset, "--peak", kind]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
-
-
-def print_peak(dataset, kind):
     labels, mean, dim, *_ = DATASETS[dataset]
     step = stepper(hb.HolographicHead(HIDDEN, 200, 100, loss="query"), *sets(200, 3.0))  # all that is loaded once
     step()
     Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak starts again from what is resident now
-    before = resident("VmHWM")
+    before = high_water()
     step = stepper(heads(labels, dim)[kind](), *sets(labels, mean))
     for _ in range(3):
         step()
-    print(resident("VmHWM") - before)
-
-
-def resident(which):
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(which)) / 1024
+    return round(high_water() - before, 1)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", nargs="+", default=list(DATASETS), choices=list(DATASETS))
-    parser.add_argument("--peak", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
-    if chosen.peak:
-        print_peak(chosen.dataset[0], chosen.peak)
-        return
     rows = []
     for dataset in chosen.dataset:
         labels, mean, dim, query_bar, softmax_bar = DATASETS[dataset]
         kinds = heads(labels, dim)
-        peaks = {kind: round(peak_megabytes(dataset, kind), 1) for kind in kinds}
+        peaks = {kind: alone(peak_megabytes, dataset, kind) for kind in kinds}
         seconds = race({kind: stepper(make(), *sets(labels, mean)) for kind, make in kinds.items()})
         speed = {kind: seconds["linear"] / took for kind, took in seconds.items()}
         bars = {"query": query_bar, "softmax": softmax_bar}

@@ -213,8 +213,7 @@ def sklearn_one_vs_rest(task):
 def fasttext(task):
     """From the words of the texts, one loss a label.
 
-    Texts in lower case, punctuation apart, 25 epochs, as in its tutorial; the rate and words without pairs of them were
-    chosen among eight settings on a fifth of the training part of cooking-stackexchange.
+    Texts in lower case, punctuation apart, 25 epochs, as in its tutorial.
     """
     import fasttext
 

@@ -32,6 +32,13 @@ def ragged(n, counts, seed=0):
     return torch.cat(sets), starts, [one.tolist() for one in sets]
 
 
+def problem(book, counts, seed):
+    """Label sets, all label vectors, and an output a row."""
+    labels, offsets, sets = ragged(book.n_labels, counts, seed)
+    vectors = book.vectors(torch.arange(book.n_labels)).double()
+    return labels, offsets, sets, vectors, normal(len(counts), book.dim, seed=seed + 1)
+
+
 def cosine(a, b):
     if a.norm() == 0 or b.norm() == 0:
         return a.sum() * 0
@@ -90,12 +97,9 @@ def same(fast, slow, s, tolerance=1e-4):
 
 @given(books, sizes, counts_of_rows, st.integers(0, 99))
 def test_query_loss_is_the_papers_equation(kind, size, counts, seed):
-    n, d = size
-    book = codebook(kind, n, d, seed)
-    labels, offsets, sets = ragged(n, counts, seed)
-    p, m = (key.double() for key in hb.present_and_missing(d, seed))
-    vectors = book.vectors(torch.arange(n)).double()
-    s = normal(len(counts), d, seed=seed + 1)
+    book = codebook(kind, *size, seed)
+    labels, offsets, sets, vectors, s = problem(book, counts, seed)
+    p, m = (key.double() for key in hb.present_and_missing(book.dim, seed))
     same(
         lambda s: hb.query_loss(s, labels, offsets, book, p, m),
         lambda s: query_by_definition(s, sets, vectors, p, m),
@@ -110,13 +114,10 @@ def test_query_loss_is_the_papers_equation(kind, size, counts, seed):
 
 @given(sizes, counts_of_rows, st.integers(0, 99))
 def test_query_loss_of_vectors_that_are_not_unitary_is_as_defined(size, counts, seed):
-    n, d = size
-    book = hb.DenseCodebook.naive(n, d, seed)
-    assert not book.unitary or d == 1
-    labels, offsets, sets = ragged(n, counts, seed)
-    p, m = normal(2, d, seed=7)
-    s = normal(len(counts), d, seed=seed + 1)
-    vectors = book.vectors(torch.arange(n)).double()
+    book = hb.DenseCodebook.naive(*size, seed)
+    assert not book.unitary or book.dim == 1
+    labels, offsets, sets, vectors, s = problem(book, counts, seed)
+    p, m = normal(2, book.dim, seed=7)
     same(
         lambda s: hb.query_loss(s, labels, offsets, book, p, m),
         lambda s: query_by_definition(s, sets, vectors, p, m),
@@ -126,11 +127,8 @@ def test_query_loss_of_vectors_that_are_not_unitary_is_as_defined(size, counts, 
 
 @given(books, sizes, counts_of_rows, st.integers(0, 99), st.sampled_from([0.5, 1.0, 20.0]))
 def test_softmax_loss_is_cross_entropy_over_all_labels(kind, size, counts, seed, t):
-    n, d = size
-    book = codebook(kind, n, d, seed)
-    labels, offsets, sets = ragged(n, counts, seed)
-    vectors = book.vectors(torch.arange(n)).double()
-    s = normal(len(counts), d, seed=seed + 1)
+    book = codebook(kind, *size, seed)
+    labels, offsets, sets, vectors, s = problem(book, counts, seed)
     fast, slow = (torch.tensor(t, dtype=torch.double, requires_grad=True) for _ in range(2))
     same(
         lambda s: hb.softmax_loss(s, labels, offsets, book, fast),
@@ -144,12 +142,9 @@ def test_softmax_loss_is_cross_entropy_over_all_labels(kind, size, counts, seed,
 
 @given(books, sizes, counts_of_rows, st.integers(0, 99))
 def test_regression_loss_holds_every_label(kind, size, counts, seed):
-    n, d = size
-    book = codebook(kind, n, d, seed)
-    labels, offsets, sets = ragged(n, counts, seed)
-    p, m = (key.double() for key in hb.present_and_missing(d, seed))
-    vectors = book.vectors(torch.arange(n)).double()
-    s = normal(len(counts), d, seed=seed + 1)
+    book = codebook(kind, *size, seed)
+    labels, offsets, sets, vectors, s = problem(book, counts, seed)
+    p, m = (key.double() for key in hb.present_and_missing(book.dim, seed))
     everything = vectors.sum(0)
     slow = lambda s: regression_by_definition(s, sets, vectors, p, m)  # noqa: E731
     same(lambda s: hb.regression_loss(s, labels, offsets, book, p, m), slow, s, 1e-3)

@@ -23,15 +23,7 @@ SMALL = {
 every_network = pytest.mark.parametrize("kind", SMALL, ids=lambda kind: kind.__name__)
 some_lengths = st.lists(st.integers(0, 12), min_size=1, max_size=6)
 seeds = st.integers(0, 1000)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """These networks are so small that threads wait for each other longer than they work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def make(kind, **options):

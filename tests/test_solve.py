@@ -183,6 +183,22 @@ def test_the_same_call_gives_the_same_weights(direct):
     assert first.validation == second.validation
 
 
+@pytest.mark.parametrize("bias", [0, 0.3])
+@settings(max_examples=10)
+@given(seed=seeds)
+def test_a_start_near_the_solution_leads_there_in_fewer_iterations(bias, seed):
+    X, Y = problem(n=200, labels=90, seed=seed)  # more labels than the dim: else each has a column of its own
+    book, options = hb.OrbitCodebook(90, 16), {"system": "primal", "direct": False, "bias": bias}
+    near = ridge(X, Y, book, 0.51, **options, **TIGHT)
+    weights = near.weights.clone()
+    wanted, found = (ridge(X, Y, book, 0.5, **options, **TIGHT, start=start) for start in (None, near))
+    assert found.converged and found.iterations < wanted.iterations
+    assert_near(found.weights, wanted.weights.numpy(), 1e-5)
+    assert torch.equal(near.weights, weights)
+    assert ridge(X, Y, book, 0.5, **options).iterations > 0
+    assert ridge(X, Y, book, 0.5, **options, start=found).iterations == 0  # there already, with the bias
+
+
 def test_too_few_iterations_are_reported():
     X, Y = problem(n=100, f=60, seed=7)
     book = hb.OrbitCodebook(12, 8)

@@ -27,15 +27,7 @@ RECIPES = {
 }
 TINY = {"embedding": 6, "filters": 3, "states": 4, "hidden": (5,), "batch_size": 16, "epochs": 3, "patience": 0}
 every_network = pytest.mark.parametrize("network", ["cnn", "lstm"])
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread():
-    """These networks are so small that threads wait for each other longer than they work."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

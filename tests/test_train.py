@@ -22,19 +22,12 @@ from holobind import checkpoint, container, metrics, train
 from holobind.errors import FileError, OptionError
 
 MODELS = ("fc", "wide", "linear", "bce")
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
 def part():
     return data()
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def names(place):

@@ -8,7 +8,6 @@ import json
 import os
 import platform
 import sys
-import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -21,11 +20,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from holobind.errors import OptionError
+from holobind.terminal import patiently
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-PATIENCE = 2.0  # seconds before a bar appears
 
 
 def generator(seed: int, *cell: object) -> torch.Generator:
@@ -46,7 +44,7 @@ def folder(out: Path) -> Path:
 
 @contextmanager
 def progress(description: str, total: int) -> Iterator[Callable[..., None]]:
-    """A bar on stderr if it takes longer than `PATIENCE`; call what it yields after each step.
+    """A bar on stderr if it takes longer than two seconds; call what it yields after each step.
 
     `advance(0, "text")` only says what is being done now.
     """
@@ -58,16 +56,8 @@ def progress(description: str, total: int) -> Iterator[Callable[..., None]]:
     def advance(steps: int = 1, now: str = "") -> None:
         bar.update(task, advance=steps, description=f"{description}: {now}" if now else description)
 
-    timer = threading.Timer(PATIENCE, bar.start)
-    timer.daemon = True
-    timer.start()
-    try:
+    with patiently(bar):
         yield advance
-    finally:
-        timer.cancel()
-        timer.join()
-        if bar.live.is_started:
-            bar.stop()
 
 
 def say(text: str) -> None:

@@ -1,13 +1,10 @@
 """Pictures of training: the curves of one model, and several models beside each other."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from holobind.errors import FileError
-
-INK = "#333333"
 
 
 def curves(about: dict[str, Any], path: Path) -> None:
@@ -39,32 +36,24 @@ def curves(about: dict[str, Any], path: Path) -> None:
 
 
 def comparison(rows: Sequence[dict[str, Any]], path: Path, title: str) -> None:
-    """A PNG of accuracy against seconds of training; areas are sizes of models."""
+    """A PNG of accuracy against seconds of training; areas are sizes of models.
+
+    Names stand below the picture: beside their points they would cover each other where models are alike.
+    """
     figure, axes = _figure(8, 5)
     largest = max(row["parameters"] for row in rows)
-    longest = max(row["train seconds"] for row in rows)
     for i, row in enumerate(rows):
-        at = max(row["train seconds"], 1e-2), row["P@1"]
-        area = 900 * row["parameters"] / largest
-        axes.scatter(*at, s=area, alpha=0.5, color=f"C{i}", linewidths=0)
-        axes.scatter(*at, s=6, color=INK)
-        left = at[0] > longest / 3  # where the text would leave the picture
-        axes.annotate(
-            f"{row['name']}\n{row['parameters'] / 1e6:.1f} M parameters",
-            at,
-            xytext=((-1 if left else 1) * (6 + math.sqrt(area) / 2), 0),
-            textcoords="offset points",
-            ha="right" if left else "left",
-            va="center",
-            fontsize=8,
-            color=INK,
-        )
+        at, size = (max(row["train seconds"], 1e-2), row["P@1"]), row["parameters"]
+        said = f"{row['name']} ({size / 1e6:.1f} M parameters)"
+        axes.scatter(*at, s=900 * size / largest, color=f"C{i}", alpha=0.4, linewidths=0)
+        axes.scatter(*at, s=40, color=f"C{i}", edgecolor="white", marker="osD^"[i % 4], zorder=2, label=said)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter("{x:g}")
-    axes.margins(x=0.3, y=0.2)
+    axes.margins(x=0.15, y=0.2)
     axes.set(xlabel="seconds of training", ylabel="P@1 on test, percent", title=title)
     axes.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
     _save(figure, path)
 
 

@@ -7,11 +7,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holobind.errors import FileError
+
+if TYPE_CHECKING:
+    import rich.progress
 
 PATIENCE = 2.0  # seconds before a bar appears
 
@@ -41,11 +44,18 @@ def progress() -> Iterator[Progress]:
     def tell(what: str, share: float) -> None:
         bar.update(task, description=what, total=1.0 if share else None, completed=share)
 
+    with patiently(bar):
+        yield tell
+
+
+@contextmanager
+def patiently(bar: "rich.progress.Progress") -> Iterator[None]:
+    """Show a bar that appears when the work takes longer than `PATIENCE`."""
     timer = threading.Timer(PATIENCE, bar.start)
     timer.daemon = True
     timer.start()
     try:
-        yield tell
+        yield
     finally:
         timer.cancel()
         timer.join()
