@@ -77,8 +77,25 @@ def test_a_head_that_numbers_labels_its_own_way_is_not_seen_from_outside(options
     labels, offsets = torch.tensor([1, 2, 3]), torch.tensor([0, 2])
     assert torch.equal(model(rows, torch.from_numpy(order)[labels], offsets), plain(rows, labels, offsets))
     assert np.array_equal(model.arranged(Y).toarray(), Y.toarray()[:, order])
+    assert model.scores(X).flags.c_contiguous and np.array_equal(model.order, order)
+    for wrong in (-1, L):
+        with pytest.raises(hb.LabelError):
+            model(rows, torch.tensor([1, 2, wrong]), offsets)
     theirs = plain.evaluate(Part(X, sparse.csr_array(Y[:, order])))
     assert model.evaluate(Part(X, Y)).scores["P"] == theirs.scores["P"]
+
+
+@pytest.mark.parametrize("order", [np.zeros(L, int), np.arange(5), range(1, L + 1)])
+def test_an_order_names_every_label_once(order):
+    with pytest.raises(hb.OptionError, match="name each of the 9 labels once"):
+        build(order=order)
+
+
+def test_label_sets_stay_as_they_are_when_they_are_arranged():
+    weighted = sparse.csr_array(Y * np.arange(1.0, L + 1))
+    before = weighted.copy()
+    build(order=np.arange(L)[::-1]).arranged(weighted)
+    assert (weighted != before).nnz == 0
 
 
 def test_batches_change_nothing(monkeypatch):

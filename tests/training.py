@@ -46,7 +46,8 @@ def model(part, what="fc", dropout=0.2):
     else:
         network = FC(features, (24, 24), dropout=dropout, seed=1)
         head = hb.HolographicHead(24, labels, 16, loss="query", seed=1)
-    return hb.Model(network, head, metrics.frequencies(part.Y))
+    order = np.random.default_rng(2).permutation(labels) if what == "fc" else None
+    return hb.Model(network, head, metrics.frequencies(part.Y), order=order)
 
 
 def run(part, made, plan=None, **options):

@@ -148,7 +148,8 @@ def _notes(rows: list[dict[str, Any]]) -> list[str]:
                 f"{name} {', '.join(f'{what} {n}' for what, n in options.items() if what != 'network')}"
                 for name, options in training.TEXT_NETWORKS.items()
             ).replace("_", " ")
-            + f", a hidden layer of {text['hidden'][0]}, {text['epochs']} epochs in batches of {text['batch_size']}."
+            + f", a hidden layer of {text['hidden'][0]}, {text['epochs']} epochs in batches of {text['batch_size']}, "
+            f"the first {text['longest']} words of a text."
         )
     remarks = {row["dataset"]: row["remark"] for row in rows if row["remark"]}
     return notes + [f"\\* {name}: {remark}." for name, remark in remarks.items()]

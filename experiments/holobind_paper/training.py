@@ -29,7 +29,7 @@ from holobind_paper.datasets import Source, chosen
 PLAN: dict[str, Any] = {"epochs": 20, "batch_size": 64, "learning_rate": 3e-3, "patience": 0}
 QUICK_PLAN: dict[str, Any] = PLAN | {"epochs": 2}
 # Smaller than XML-CNN and the attention LSTM as they come, to be affordable; sizes from experiments/text_networks.py.
-TEXT_PLAN: dict[str, Any] = PLAN | {"epochs": 6, "batch_size": 128, "hidden": (256,)}
+TEXT_PLAN: dict[str, Any] = PLAN | {"epochs": 6, "batch_size": 128, "hidden": (256,), "longest": 100}
 TEXT_NETWORKS: dict[str, dict[str, Any]] = {
     "CNN": {"network": "cnn", "embedding": 64, "filters": 32},
     "LSTM": {"network": "lstm", "embedding": 128, "states": 96, "feature_dropout": 0.5},

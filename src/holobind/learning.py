@@ -251,7 +251,7 @@ def _with_head(
 def _order(head: Head, seen: metrics.Frequencies) -> NDArray[np.int64] | None:
     """The most frequent labels first, where an orbit has several bases: rolls of one base do not disturb each other.
 
-    Worth a point of P@1 to networks (experiments/LOG.md); the closed form does not gain by it.
+    Worth a point of P@1 to the query loss on delicious (experiments/LOG.md); the closed form does not gain by it.
     """
     if not isinstance(head, HolographicHead) or not isinstance(head.codebook, OrbitCodebook):
         return None

@@ -22,6 +22,7 @@ from holobind.head import Head, LinearHead
 from holobind.labelspace import merged
 from holobind.networks import Network, SparseExamples
 from holobind.networks.inputs import Examples, portions
+from holobind.ragged import checked_labels
 
 if TYPE_CHECKING:
     from holobind.text import Tokenizer
@@ -39,6 +40,9 @@ class Model(nn.Module):
 
     order   which label is the head's first, its second, and so on, if that is not the order of their numbers
     """
+
+    _order: Tensor | None
+    _places: Tensor | None
 
     def __init__(
         self,
@@ -60,8 +64,17 @@ class Model(nn.Module):
         self.tokenizer, self.longest = tokenizer, longest
         self.label_names = None if label_names is None else list(label_names)
         self.about = about or {}
-        self.order = order
-        self._places = None if order is None else torch.from_numpy(np.argsort(order))
+        order = None if order is None else np.array(order, np.int64)
+        if order is not None and not np.array_equal(np.sort(order), np.arange(head.n_labels)):
+            raise OptionError(f"order must name each of the {head.n_labels} labels once")
+        # They move with the model, but are not weights.
+        self.register_buffer("_order", None if order is None else torch.from_numpy(order), persistent=False)
+        places = None if order is None else torch.from_numpy(np.argsort(order))
+        self.register_buffer("_places", places, persistent=False)
+
+    @property
+    def order(self) -> NDArray[np.int64] | None:
+        return None if self._order is None else self._order.cpu().numpy()
 
     @property
     def n_labels(self) -> int:
@@ -78,21 +91,20 @@ class Model(nn.Module):
 
     def places(self, labels: Tensor) -> Tensor:
         """What the head's numbers of some labels are."""
-        return labels if self._places is None else self._places.to(labels.device)[labels]
+        if self._places is None:
+            return labels
+        checked_labels(labels, self.n_labels)
+        return self._places[labels.to(self._places.device, torch.long)]
 
     def arranged(self, Y: Any) -> Any:
         """Label sets by the head's numbers.  Shapes: sparse (rows, L) -> sparse (rows, L)"""
-        if self._places is None:
-            return Y
-        found = sparse.csr_array((Y.data, self._places.numpy()[Y.indices], Y.indptr), shape=Y.shape)
-        found.sort_indices()
-        return found
+        return Y if self._places is None else _renumbered(Y, self._places.cpu().numpy(), self.n_labels)
 
     def best(self, h: Tensor, k: int, *, together: bool = False) -> tuple[Tensor, Tensor]:
         """The k best labels by what the network gave.  Shapes: (rows, in) -> 2 x (rows, k)"""
         with torch.inference_mode():
             scores, found = self._shared_top_k(h, k) if together else self.head.top_k(h, k)
-            return scores, found if self.order is None else torch.from_numpy(self.order).to(found.device)[found]
+            return scores, found if self._order is None else self._order[found]
 
     def examples(self, inputs: Inputs) -> Examples:
         """Inputs as the network takes them: features in rows, or texts if the model was trained on texts."""
@@ -148,8 +160,8 @@ class Model(nn.Module):
         examples = self.examples(inputs)
         scores, ids = np.empty((len(examples), k), np.float32), np.empty((len(examples), k), np.int64)
         for index, h in self.outputs(examples, progress):
-            best, found = self.best(h, k, together=together)
-            scores[index], ids[index] = best.float().cpu().numpy(), found.cpu().numpy()
+            values, found = self.best(h, k, together=together)
+            scores[index], ids[index] = values.float().cpu().numpy(), found.cpu().numpy()
         return scores, ids
 
     def _shared_top_k(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -175,8 +187,9 @@ class Model(nn.Module):
         found = np.empty((len(examples), self.n_labels), np.float32)
         for index, h in self.outputs(examples):
             with torch.inference_mode():
-                found[index] = self.head.scores(h).float().cpu().numpy()
-        return found if self._places is None else found[:, self._places.numpy()]
+                scores = self.head.scores(h)
+                found[index] = (scores if self._places is None else scores[:, self._places]).float().cpu().numpy()
+        return found
 
     def present(self, inputs: Inputs, threshold: float = 0.5) -> Any:
         """All labels that pass the head's threshold, as an indicator matrix.  Shapes: -> sparse (rows, L)"""
@@ -184,12 +197,11 @@ class Model(nn.Module):
         rows, labels = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for index, h in self.outputs(examples):
             with torch.inference_mode():
-                found, offsets = (part.cpu().numpy() for part in self.head.present(h, threshold))
-            rows.append(np.repeat(index, np.diff(offsets, append=len(found))))
-            labels.append(found)
+                found, offsets = self.head.present(h, threshold)
+                found = found if self._order is None else self._order[found]
+            rows.append(np.repeat(index, np.diff(offsets.cpu().numpy(), append=len(found))))
+            labels.append(found.cpu().numpy())
         at = np.concatenate(rows), np.concatenate(labels)
-        if self.order is not None:
-            at = at[0], self.order[at[1]]
         return sparse.csr_array((np.ones(len(at[0]), np.int32), at), shape=(len(examples), self.n_labels))
 
     def evaluate(
@@ -210,13 +222,13 @@ class Model(nn.Module):
         """
         Y, seen, inputs = part.Y, self.seen, self.inputs_of(part)
         if label_names is not None and self.label_names is not None and list(label_names) != self.label_names:
-            Y, seen = self._renumbered(Y, label_names)
+            Y, seen = self._by_name(Y, label_names)
         elif Y.shape[1] != self.n_labels:
             raise DataError(f"this model has {self.n_labels} labels; the data has {Y.shape[1]}")
         top = self.top_k(inputs, min(k, self.n_labels), together=together, progress=progress)[1]
         return metrics.evaluate(Y, top, seen if seen.points > 2 else None, k=k, dataset=dataset)
 
-    def _renumbered(self, Y: Any, names: Sequence[str]) -> tuple[Any, metrics.Frequencies]:
+    def _by_name(self, Y: Any, names: Sequence[str]) -> tuple[Any, metrics.Frequencies]:
         """Labels by the model's numbers; those that it does not know follow after its own."""
         number = {name: i for i, name in enumerate(self.label_names or ())}
         occurring = np.unique(Y.indices)
@@ -227,10 +239,8 @@ class Model(nn.Module):
             raise DataError(
                 f"this model knows none of the {len(occurring)} labels of the data; one is {names[occurring[0]][:40]!r}"
             )
-        renumbered = sparse.csr_array((Y.data, to[Y.indices], Y.indptr), shape=(Y.shape[0], len(number)))
-        renumbered.sort_indices()
         counts = np.pad(self.seen.counts, (0, len(number) - self.n_labels))
-        return renumbered, metrics.Frequencies(counts, self.seen.points)
+        return _renumbered(Y, to, len(number)), metrics.Frequencies(counts, self.seen.points)
 
     def inputs_of(self, part: Part) -> Inputs:
         """What of a part this model reads: its texts, if it was trained on texts, or its features."""
@@ -266,6 +276,13 @@ class Model(nn.Module):
 def load(path: str | Path) -> Model:
     """Read a model that `Model.save` wrote. A file that is not one, damaged, or of a newer format is a FileError."""
     return Model(**model_file.read(path)).eval()
+
+
+def _renumbered(Y: Any, to: NDArray[np.int64], n_labels: int) -> Any:
+    """Label sets with other numbers.  Shapes: sparse (rows, L) -> sparse (rows, n_labels)"""
+    found = sparse.csr_array((Y.data.copy(), to[Y.indices], Y.indptr), shape=(Y.shape[0], n_labels))
+    found.sort_indices()  # in place, also its data
+    return found
 
 
 def _n_weights(layer: nn.Module) -> int:

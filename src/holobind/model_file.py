@@ -58,7 +58,9 @@ class Stored(Protocol):
     longest: int
     label_names: list[str] | None
     about: dict[str, Any]
-    order: NDArray[np.int64] | None
+
+    @property
+    def order(self) -> NDArray[np.int64] | None: ...
 
 
 def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
@@ -124,8 +126,8 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, A
         raise FileError("its label_counts and points cannot be those of any data")
     seen = metrics.Frequencies(counts.numpy().astype(np.int64), int(points[0]))
     order = _tensor(tensors, "label_order", torch.int32).numpy().astype(np.int64) if "label_order" in tensors else None
-    if order is not None and not np.array_equal(np.sort(order), np.arange(len(counts))):
-        raise FileError("its label_order does not name every label once")
+    if order is not None and (kind == "recall" or not np.array_equal(np.sort(order), np.arange(len(counts)))):
+        raise FileError("its label_order does not name every label once, or is of a network that has none")
     names = _lines(tensors, "label_names", len(counts)) if "label_names" in tensors else None
     tfidf = None
     if "words" in tensors:
