@@ -278,6 +278,7 @@ def test_a_plateau_is_the_smallest_dimension_with_nearly_the_best_precision():
         for dim, value in ((10, 5.0), (50, 19.5), (400, 20.0))
     ]
     rows.append({"dataset": "a", "line": "y", "dim": 10, "labels": 1000, "P@5": 1.0})
+    rows += [{"dataset": "b", "line": "x", "dim": dim, "labels": 9000, "P@5": 5.0} for dim in (10, 400)]  # ends early
     assert dimension.plateaus(rows) == {("a", "x"): 0.05}
 
 

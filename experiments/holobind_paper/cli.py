@@ -116,6 +116,8 @@ def accuracy(
 ) -> None:
     """Table 1: P@1, PSP@1 and the rest of FC and HRR-FC, and of holobind's own set-up, on the datasets there are.
 
+    CNN and LSTM, too, where a dataset has its texts; with many long ones they take hours.
+
     Datasets of the paper are picked up from --data by name; two made from installed Python code are always there.
 
     Example: holobind paper accuracy --data DIR --only Bibtex
