@@ -19,6 +19,7 @@ import time
 import numpy as np
 import torch
 from holobind_paper.speed import race
+from holobind_paper.speed_cnn import HEADS
 from rich.console import Console
 from rich.table import Table
 from torch.nn.utils.rnn import pack_padded_sequence
@@ -33,11 +34,7 @@ CATALOGUE = {"labels": 17_569, "a point": 2.8, "dim": 1024, "batch": 64, "featur
 
 
 def heads(inside, labels, dim):
-    return {
-        "linear": hb.LinearHead(inside, labels),
-        "query": hb.HolographicHead(inside, labels, dim, loss="query"),
-        "softmax": hb.HolographicHead(inside, labels, dim, loss="softmax"),
-    }
+    return {kind: make(inside, labels, dim) for kind, make in HEADS.items()}
 
 
 def sets(labels, mean, rows):
