@@ -24,7 +24,6 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn.utils.rnn import pack_padded_sequence
 
-import holobind as hb
 from holobind.networks import FC, AttentionLstm, Rows, TokenExamples, Tokens, XmlCnn
 from holobind.networks.inputs import bucketed
 from holobind.optimiser import RowAdam
