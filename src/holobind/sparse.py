@@ -41,7 +41,9 @@ def gram(A: Sparse) -> Floats:
     n, m = A.shape
     # A multiply-add of a dense product costs a fiftieth or less of one in a sparse product.
     if 50 * float(np.square(np.diff(A.indptr).astype(np.float64)).sum()) < float(n) * m * m:
-        return np.asarray((A.T.tocsr() @ A).toarray(), A.dtype)
+        sums = np.zeros((m, m), A.dtype)
+        add_squares(A.indptr, A.indices, A.data, sums)
+        return sums
     total = torch.zeros(m, m, dtype=torch.from_numpy(A.data).dtype)
     for top in range(0, n, m):
         part = torch.from_numpy(A[top : top + m].toarray())
@@ -59,6 +61,16 @@ def threaded(work: Callable[[int], Result], items: range) -> Iterator[Result]:
         finally:
             for future in futures:
                 future.cancel()
+
+
+@numba.njit(nogil=True, cache=True)
+def add_squares(ptr, index, value, out):  # type: ignore[no-untyped-def]
+    """out += the sum of x x' over the rows x: half the time of a sparse product that is made dense."""
+    for r in range(len(ptr) - 1):
+        for i in range(ptr[r], ptr[r + 1]):
+            row, x = out[index[i]], value[i]
+            for j in range(ptr[r], ptr[r + 1]):
+                row[index[j]] += x * value[j]
 
 
 @numba.njit(nogil=True, fastmath=True, cache=True)
