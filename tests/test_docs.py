@@ -44,3 +44,11 @@ def test_the_readme_finds_the_cat(capsys):
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#:]+?)\)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_page_of_the_reproduction_is_what_the_results_say(tmp_path):
+    from holobind_paper import report
+
+    (tmp_path / "figures").symlink_to(ROOT / "docs" / "figures")
+    report.run(ROOT / "experiments" / "results", tmp_path / "page.md")
+    assert (tmp_path / "page.md").read_text() == (ROOT / "docs" / "reproduction.md").read_text()
