@@ -385,7 +385,17 @@ def test_a_checkpoint_is_renamed_into_place_and_what_a_kill_left_is_removed(part
 
 @pytest.mark.parametrize(
     "change",
-    [{"seed": 6}, {"learning_rate": 1e-3}, {"batch_size": 16}, {"epochs": 5}, "labels", "rows", "model", "head"],
+    [
+        {"seed": 6},
+        {"learning_rate": 1e-3},
+        {"batch_size": 16},
+        {"epochs": 5},
+        "labels",
+        "rows",
+        "model",
+        "head",
+        "order",
+    ],
     ids=str,
 )
 def test_a_checkpoint_of_another_run_is_refused(part, tmp_path, change):
@@ -402,6 +412,8 @@ def test_a_checkpoint_of_another_run_is_refused(part, tmp_path, change):
         made = model(part, "bce")
     elif change == "head":
         made.head = hb.HolographicHead(24, part.Y.shape[1], 16, loss="query", seed=2)
+    elif change == "order":
+        made = hb.Model(made.network, made.head, made.seen, order=made.order[::-1])
     else:
         plan = change
     before = weights(made)

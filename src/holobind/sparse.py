@@ -65,7 +65,7 @@ def threaded(work: Callable[[int], Result], items: range) -> Iterator[Result]:
 
 @numba.njit(nogil=True, cache=True)
 def add_squares(ptr, index, value, out):  # type: ignore[no-untyped-def]
-    """out += the sum of x x' over the rows x: half the time of a sparse product that is made dense."""
+    """out += the sum of x x' over the rows x, without the sparse matrix that scipy would make first."""
     for r in range(len(ptr) - 1):
         for i in range(ptr[r], ptr[r + 1]):
             row, x = out[index[i]], value[i]
