@@ -1,8 +1,10 @@
 """holobind beside the rivals that install from PyPI: accuracy, CPU seconds, rows a second and bytes, in one run.
 
-    .venv/bin/python benchmarks/bench_rivals.py [--out DIR] [--only bibtex ...] [--rivals omikuji-bonsai ...]
+    .venv/bin/python benchmarks/bench_rivals.py [--out DIR] [--only bibtex ...] [--rivals omikuji-bonsai ...] [--made]
 
-holobind is what `holobind train DATA` makes with no options, as the mean of some seeds. Each contender learns the same
+holobind is what `holobind train DATA` makes with no options, as the mean of some seeds: where the data has texts, it
+makes features of them, in the time that is measured, and `holobind-features` learns from those of the data as all
+others do. With `--made` all learn from the features that holobind makes of the texts. Each contender learns the same
 rows in a process of its own (`rivals.py`), is saved, loaded, and asked for the five best labels of every test row.
 CPU seconds are user and system time of training, of all threads and children; reading the data, turning it into what a
 contender takes, saving, and the compiling that holobind does once on a machine are not in them. Rows a second are from
@@ -22,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 import venv
+from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,6 +42,7 @@ from holobind import metrics
 
 HERE = Path(__file__).resolve().parent
 NAMES = ["bibtex", "delicious", "cooking-stackexchange", "tibkat-core-en"]
+OURS = ("holobind", "holobind-features")
 MEASURES = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")
 FEW = 1000  # labels, for those that learn each label from all rows
 # What pip is asked for, step by step. PECOS would bring torch and transformers for other models than the linear one.
@@ -101,6 +105,13 @@ def interpreter(package, environments):
     return environments / package / "bin" / "python"
 
 
+def made(dataset):
+    """A dataset with the features that holobind makes of its texts."""
+    tfidf, X = hb.data.Tfidf.fit(dataset.train.texts)
+    test = replace(dataset.test, X=tfidf.transform(dataset.test.texts))
+    return replace(dataset, train=replace(dataset.train, X=X), test=test)
+
+
 def prepare(dataset, source, folder):
     """The files that contenders read."""
     (folder / "source.txt").write_text(str(source.resolve()))
@@ -116,8 +127,10 @@ def unfit(name, dataset):
     """Why a contender is not asked to learn a dataset, or None."""
     if name in ("sklearn-ovr", "pecos-ovr", "napkinxc-br") and dataset.n_labels > FEW:
         return f"not run: it learns each label from all rows, and these are {dataset.n_labels} labels (at most {FEW})"
-    if name == "fasttext" and dataset.texts is None:
-        return "not run: it reads texts, and this data has none"
+    if name in ("fasttext", "holobind-features") and dataset.texts is None:
+        return (
+            "not run: it reads texts, and this data has none" if name == "fasttext" else "the same: there are no texts"
+        )
     return None
 
 
@@ -144,7 +157,7 @@ def row_of(name, dataset, source, options):
     if reason := unfit(name, dataset):
         return row | {"reason": reason}
     runs = []
-    for seed in range(options.seeds if name == "holobind" else 1):
+    for seed in range(options.seeds if name in OURS else 1):
         try:
             runs.append(measure(name, dataset, source, seed, options))
         except ContenderError as failed:
@@ -212,11 +225,12 @@ def report(rows, about, out):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    rivals = [name for name in CONTENDERS if name != "holobind"]
+    rivals = [name for name in CONTENDERS if name not in OURS]
     parser.add_argument("--data", type=Path, default=HERE.parents[1] / "shared" / "data", help="folder of datasets")
     parser.add_argument("--only", nargs="+", default=NAMES, metavar="DATASET", help="folders in it")
     parser.add_argument("--rivals", nargs="*", default=rivals, choices=rivals, metavar="NAME", help=", ".join(rivals))
     parser.add_argument("--seeds", type=int, default=3, help="of holobind; 0 leaves it out")
+    parser.add_argument("--made", action="store_true", help="rivals, too, learn from features that holobind makes")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--limit", type=float, default=3600, help="seconds a contender may take")
     parser.add_argument("--environments", type=Path, default=HERE.parent / "build" / "rivals")
@@ -225,12 +239,17 @@ def main():
     for data in options.only:
         if not (options.data / data).is_dir():
             parser.error(f"{options.data} has no folder {data}; name another with --data, or others with --only")
-    about = {"threads": options.threads, "seeds": options.seeds, "machine": platform.machine()}
+    about = {"threads": options.threads, "seeds": options.seeds, "machine": platform.machine(), "made": options.made}
     rows = []
     for data in options.only:
         source = options.data / data
         dataset = hb.data.load(source)
-        for name in (["holobind"] if options.seeds else []) + options.rivals:
+        if options.made:
+            if dataset.texts is None:
+                parser.error(f"{data} has no texts to make features of; leave it out with --only, or leave out --made")
+            dataset = made(dataset)
+        ours = [name for name in OURS[: 1 if options.made else 2] if options.seeds]
+        for name in ours + options.rivals:
             tell(f"{data}: {name}")
             rows.append(row_of(name, dataset, source, options))
             if "reason" in rows[-1]:

@@ -54,8 +54,8 @@ class Task:
         return (self.folder / f"{part}.texts.txt").read_text(encoding="utf-8").split("\n")
 
 
-def holobind(task):
-    """What `holobind train DATA` makes."""
+def holobind(task, text=None):
+    """What `holobind train DATA` makes: of texts, where the data has some."""
     import torch
 
     import holobind as hb
@@ -64,7 +64,7 @@ def holobind(task):
     data = hb.data.load((task.folder / "source.txt").read_text())
 
     def learn(part):
-        recipe = hb.Recipe(seed=task.seed) if task.seed else None
+        recipe = hb.Recipe(seed=task.seed, text=text)
         return hb.learn(part, recipe, label_names=data.label_names, tfidf=data.tfidf, about={"data": data.name})
 
     # Functions are compiled when they are first called, once on a machine: here, on a few rows.
@@ -74,10 +74,15 @@ def holobind(task):
 
     def load(place):
         model = hb.load(place)
-        inputs = model.inputs_of(data.test)
-        return lambda: model.top_k(inputs, min(K, data.n_labels))[1]
+        examples = model.examples(model.inputs_of(data.test))
+        return lambda: model.top_k(examples, min(K, data.n_labels))[1]
 
     return lambda: learn(data.train), lambda model, place: model.save(place), load
+
+
+def holobind_features(task):
+    """What `holobind train DATA --features` makes: of the features that all others read."""
+    return holobind(task, text=False)
 
 
 def omikuji(task, **settings):
@@ -245,6 +250,7 @@ def fasttext(task):
 # Its name in tables, and the package that it comes from.
 CONTENDERS = {
     "holobind": (holobind, "holobind"),
+    "holobind-features": (holobind_features, "holobind"),
     "omikuji-bonsai": (omikuji_bonsai, "omikuji"),
     "omikuji-parabel": (omikuji_parabel, "omikuji"),
     "napkinxc-plt": (napkinxc_plt, "napkinxc"),

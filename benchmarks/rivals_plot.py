@@ -10,6 +10,7 @@ from matplotlib.transforms import Bbox
 
 INK, OURS, THEIRS, QUIET = "#2b2b2b", "#d1495b", "#5b7f95", "#8a8a8a"
 TITLES = {
+    "holobind-features": "holobind --features",
     "omikuji-bonsai": "omikuji Bonsai",
     "omikuji-parabel": "omikuji Parabel",
     "napkinxc-plt": "napkinXC PLT",
@@ -43,7 +44,7 @@ def scatter(rows, path):
 
 def points(axes, rows):
     for row in rows:
-        ours = row["contender"] == "holobind"
+        ours = row["contender"].startswith("holobind")
         axes.scatter(
             row["train cpu s"], row["P@1"], s=90 if ours else 55, color=OURS if ours else THEIRS, zorder=3, linewidths=0
         )
@@ -71,8 +72,10 @@ def label(axes, rows):
     at = axes.transData.transform([(row["train cpu s"], row["P@1"]) for row in rows])
     unit = axes.figure.dpi / 72
     taken = [Bbox.from_bounds(x - 6 * unit, y - 6 * unit, 12 * unit, 12 * unit) for x, y in at]
-    for row, (x, y) in sorted(zip(rows, at, strict=True), key=lambda pair: pair[0]["contender"] != "holobind"):
-        ours = row["contender"] == "holobind"
+    for row, (x, y) in sorted(
+        zip(rows, at, strict=True), key=lambda pair: not pair[0]["contender"].startswith("holobind")
+    ):
+        ours = row["contender"].startswith("holobind")
         said = f"{TITLES.get(row['contender'], row['contender'])} ({row['bytes'] / 1e6:.1f} MB)"
         text = axes.annotate(
             said,

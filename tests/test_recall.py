@@ -32,7 +32,9 @@ def by_definition(model, x):
     """v of one row of length 1, all in float64."""
     W, b = model.weights().double().numpy(), model.bias.double().numpy()
     X, Y = (matrix.toarray().astype(np.float64) for matrix in model.remembered())
-    T = Y @ model.codebook().vectors(torch.arange(model.n_labels)).double().numpy()
+    counts = Y.sum(0)
+    longer = (counts.max() / np.maximum(counts, 1)) ** model.tail
+    T = Y * longer @ model.codebook().vectors(torch.arange(model.n_labels)).double().numpy()
     idf = np.log((1 + len(X)) / (1 + (X > 0).sum(0))) ** model.rarity
     rows = X * idf
     lengths = np.linalg.norm(rows, axis=1)
@@ -48,10 +50,12 @@ def fit(X, Y, **options):
 
 
 @settings(max_examples=10, deadline=None)
-@given(st.integers(0, 2**16), st.sampled_from([16, 20, 25]), st.sampled_from([0.0, 0.5, 1.0]))
-def test_encoding_is_the_linear_one_and_the_mean_error_of_the_nearest_rows(seed, dim, rarity):
+@given(
+    st.integers(0, 2**16), st.sampled_from([16, 20, 25]), st.sampled_from([0.0, 0.5, 1.0]), st.sampled_from([0.0, 0.3])
+)
+def test_encoding_is_the_linear_one_and_the_mean_error_of_the_nearest_rows(seed, dim, rarity, tail):
     X, Y = problem(seed=seed)
-    model = fit(X, Y, dim=dim, strength=0.7, seed=seed)
+    model = fit(X, Y, dim=dim, strength=0.7, tail=tail, seed=seed)
     model.sharpness, model.rarity = 3.0, rarity
     new = recalling.unit_rows(problem(seed=seed + 1)[0][:20])
     wanted = np.stack([by_definition(model, x) for x in new.toarray().astype(np.float64)])
@@ -213,6 +217,41 @@ def test_a_file_that_makes_no_sense_is_refused(tmp_path, name, damage, said):
     container.write(path, "model", 1, header, tensors)
     with pytest.raises(FileError, match=said):
         hb.load(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("bits", 3, "bits must be 2 or 4; got 3"),
+        ("tail", -1.0, "tail must be a number and not negative"),
+        ("bits", 2, "shape"),
+    ],
+)
+def test_a_header_that_makes_no_sense_is_refused(tmp_path, name, value, said):
+    X, Y = problem(n=200)
+    path = tmp_path / "m.safetensors"
+    hb.learn(Part(sparse.csr_array(X), sparse.csr_array(Y)), hb.Recipe(recall=1.0)).save(path)
+    header, tensors = container.read(path, "model", 1)
+    header["network"][name] = value
+    container.write(path, "model", 1, header, tensors)
+    with pytest.raises(FileError, match=said):
+        hb.load(path)
+
+
+def test_large_matrices_take_two_bits_a_weight(tmp_path, monkeypatch):
+    X, Y = problem(n=200)
+    monkeypatch.setattr(recalling, "SMALL", 100)
+    network = fit(X, Y, strength=1.0)
+    assert network.bits == 2 and network.codes.shape == (X.shape[1], -(-network.out_features // 4))
+    assert len(network.weights().unique(dim=None)) <= 4 * X.shape[1]
+
+
+def test_rare_labels_score_more_by_as_much_as_their_vectors_are_longer():
+    X, Y = problem(n=300)
+    data = Part(sparse.csr_array(X), sparse.csr_array(Y))
+    plain, longer = (hb.learn(data, hb.Recipe(recall=0, tail=tail, lam=1.0)).scores(X) for tail in (0.0, 0.3))
+    counts = np.asarray(Y.sum(0)).ravel()
+    np.testing.assert_allclose(longer, plain * (counts.max() / counts) ** 0.3, atol=1e-4)
 
 
 def test_a_header_that_claims_more_labels_than_the_file_has_is_refused(tmp_path):

@@ -33,7 +33,7 @@ def constant(X):
 @pytest.mark.parametrize("codebook", ["orbit", "random"])
 def test_a_solved_model_is_the_codebook_reading_the_ridge(codebook):
     data = part()
-    model = learn(data, Recipe(dim=6, lam=0.5, normalise=False, codebook=codebook, seed=3))
+    model = learn(data, Recipe(dim=6, lam=0.5, normalise=False, codebook=codebook, tail=0, seed=3))
     book = model.head.codebook
     C = book.vectors(torch.arange(8)).numpy().astype(np.float64)
     exact = Ridge(0.5, fit_intercept=False).fit(constant(data.X), data.Y.toarray() @ C)
@@ -43,7 +43,7 @@ def test_a_solved_model_is_the_codebook_reading_the_ridge(codebook):
 
 def test_with_no_more_labels_than_dim_it_is_one_versus_rest_ridge():
     data = part()
-    model = learn(data, Recipe(lam=0.5, normalise=False))
+    model = learn(data, Recipe(lam=0.5, normalise=False, tail=0))
     assert model.head.codebook.dim == 8
     wanted = Ridge(0.5, fit_intercept=False).fit(constant(data.X), data.Y.toarray()).predict(constant(data.X))
     assert_close(model.scores(data.X), wanted.astype(np.float32), atol=1e-3, rtol=1e-3)
@@ -83,7 +83,7 @@ def test_training_starts_from_the_closed_form(options, shape, monkeypatch):
     kept, _ = train.split(len(data), 0.1, 1)
     head = {key: options[key] for key in ("head", "codebook") if key in options}
     order = np.arange(8) if started[0].order is None else started[0].order  # in which the network draws its vectors
-    solved = learn(Part(data.X[kept], data.Y[kept][:, order]), Recipe(**common, **head, recall=0))
+    solved = learn(Part(data.X[kept], data.Y[kept][:, order]), Recipe(**common, **head, recall=0, tail=0))
     wanted, found = solved.scores(data.X), started[0].scores(data.X)[:, order]
     if options == {"head": "linear", "loss": "softmax"}:  # sharper, having no temperature
         wanted = (wanted + 2) / 4
@@ -189,6 +189,7 @@ def test_solved_portions_are_averaged_by_their_points(options):
     data = part(n=90)
     cuts = [slice(0, 40), slice(40, 80), slice(80, 90)]
     portions = [Part(data.X[cut], data.Y[cut]) for cut in cuts]
+    options = options | {"tail": 0}  # otherwise labels weigh by their counts so far
     model = learn(portions[0], Recipe(**options))
     lam = model.about["ridge"]["lam"]
     for portion in reversed(portions[1:]):
@@ -210,6 +211,7 @@ def test_solved_portions_are_averaged_by_their_points(options):
         ({"tokenizer": "char"}, "tokenizer must be one of word, bpe; got 'char'"),
         ({"tokenizer": "bpe", "word_vectors": "v"}, "word_vectors are of words; take tokenizer 'word', not 'bpe'"),
         ({"vocabulary": 2}, "vocabulary must be a whole number from 3; got 2"),
+        ({"tail": 1.5}, "tail is a number from 0 to 1; got 1.5"),
         ({"longest": 0}, "longest must be a whole number from 1; got 0"),
         ({"states": 1.5}, "states must be a whole number from 1; got 1.5"),
         ({"embedding": 0}, "embedding must be a whole number from 1"),

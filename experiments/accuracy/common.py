@@ -3,26 +3,27 @@
 from pathlib import Path
 
 import numpy as np
-from scipy import sparse
-from sklearn.preprocessing import normalize
 
 import holobind as hb
 from holobind import metrics
+from holobind.data import Part
 
 NAMES = ["bibtex", "delicious", "cooking-stackexchange", "tibkat-core-en"]
 ROOT = Path(__file__).parents[3] / "shared" / "data"
 
 
 def split(name, part="validation", share=0.2, seed=0, root=ROOT):
-    """Rows of length 1: train and test as they are, or a fifth of train held out.  -> X, Y, X held, Y held"""
+    """Two parts: train and test as they are, or train without a fifth, and that fifth."""
     data = hb.data.load(root / name)
-    X, Y = sparse.csr_matrix(normalize(data.train.X)), sparse.csr_matrix(data.train.Y)
     if part == "test":
-        return X, Y, sparse.csr_matrix(normalize(data.test.X)), sparse.csr_matrix(data.test.Y)
-    order = np.random.default_rng(seed).permutation(X.shape[0])
-    held = int(share * X.shape[0])
-    a, b = np.sort(order[held:]), np.sort(order[:held])
-    return X[a], Y[a], X[b], Y[b]
+        return data.train, data.test
+    order = np.random.default_rng(seed).permutation(len(data.train))
+    held = int(share * len(order))
+    return _some(data.train, np.sort(order[held:])), _some(data.train, np.sort(order[:held]))
+
+
+def _some(part, rows):
+    return Part(part.X[rows], part.Y[rows], part.texts and [part.texts[i] for i in rows])
 
 
 def figures(Y, top, Y_train):

@@ -78,6 +78,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         dropout: float | None = None,
         feature_dropout: float | None = None,
         lam: float | None = None,
+        tail: float = 0.1,
         recall: float | None = None,
         normalise: bool = True,
         text: bool = False,
@@ -111,6 +112,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.dropout = dropout
         self.feature_dropout = feature_dropout
         self.lam = lam
+        self.tail = tail
         self.recall = recall
         self.normalise = normalise
         self.text = text

@@ -55,9 +55,10 @@ class RandomCodebook(Codebook):
         for start in range(first, last, size):
             yield slice(0, rows), start, min(start + size, last)
 
-    def _encode(self, labels: Tensor, offsets: Tensor) -> Tensor:
+    def _encode(self, labels: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         most = max(1, TILE // self.dim)
-        sums = [sum_sets(self._phases(part).flatten(1), at) for part, at in portions(labels, offsets, most)]
+        parts = portions(labels, offsets, weights, most)
+        sums = [sum_sets(self._phases(part).flatten(1), at, by) for part, at, by in parts]
         return self._answer(torch.cat(sums))
 
     def _vectors(self, ids: Tensor) -> Tensor:
@@ -186,11 +187,11 @@ class OrbitCodebook(Codebook):
             ids[top : top + height] = bases.gather(1, where // d) * d + where % d + first
         return best, ids
 
-    def _encode(self, labels: Tensor, offsets: Tensor) -> Tensor:
+    def _encode(self, labels: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         if self.bases is not None:
-            return sum_sets(self._vectors(labels), offsets)
+            return sum_sets(self._vectors(labels), offsets, weights)
         most = max(1, TILE // self.dim)
-        sums = [sum_sets(self._vectors(part), at) for part, at in portions(labels, offsets, most)]
+        sums = [sum_sets(self._vectors(part), at, by) for part, at, by in portions(labels, offsets, weights, most)]
         return torch.cat(sums) if len(sums) > 1 else sums[0]
 
     def _vectors(self, ids: Tensor) -> Tensor:
@@ -283,8 +284,8 @@ class DenseCodebook(Codebook):
         for start in range(first, last, size):
             yield slice(0, rows), start, min(start + size, last)
 
-    def _encode(self, labels: Tensor, offsets: Tensor) -> Tensor:
-        return nn.functional.embedding_bag(labels, self._all(), offsets, mode="sum")
+    def _encode(self, labels: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
+        return nn.functional.embedding_bag(labels, self._all(), offsets, mode="sum", per_sample_weights=weights)
 
     def _vectors(self, ids: Tensor) -> Tensor:
         return self._all()[ids]

@@ -78,7 +78,7 @@ class Codebook(nn.Module):
         """Tiles of (rows, first label, last label) that cover these labels, in order of labels for each row."""
         raise NotImplementedError
 
-    def _encode(self, labels: Tensor, offsets: Tensor) -> Tensor:
+    def _encode(self, labels: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         raise NotImplementedError
 
     def _vectors(self, ids: Tensor) -> Tensor:
@@ -110,12 +110,14 @@ class Codebook(nn.Module):
         """The vectors of some labels.  Shapes: (n) -> (n, d)"""
         return self._vectors(checked_labels(ids, self.n_labels).to(self.device, torch.long))
 
-    def encode(self, labels: Tensor, offsets: Tensor) -> Tensor:
-        """The sum of the vectors of each ragged set; an empty set gives 0.
+    def encode(self, labels: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
+        """The sum of the vectors of each ragged set, each times its weight; an empty set gives 0.
 
-        Shapes: (total), (rows) -> (rows, d)
+        Shapes: (total), (rows), (total) -> (rows, d)
         """
-        return self._encode(*checked_sets(labels, offsets, self.n_labels, self.device))
+        if weights is not None and weights.shape != labels.shape:
+            raise ShapeError(f"encode: wants one weight a label, got {tuple(weights.shape)} for {tuple(labels.shape)}")
+        return self._encode(*checked_sets(labels, offsets, self.n_labels, self.device), weights)
 
     def mix(self, weights: Tensor) -> Tensor:
         """sum_i weights[i] c_i over all labels: the derivative of `scores`.

@@ -25,7 +25,7 @@ from holobind.head import Head, HolographicHead, LinearHead
 from holobind.model import Model
 from holobind.networks import FC, AttentionLstm, Network, Recall, XmlCnn
 from holobind.networks.inputs import Examples, Index, SparseExamples, label_sets
-from holobind.networks.recall import unit_rows
+from holobind.networks.recall import lengths, unit_rows
 from holobind.plan import Plan, Progress
 from holobind.recipe import Recipe
 
@@ -65,9 +65,11 @@ def learn(
     X, Y, tokenizer = part.X, part.Y, None
     if recipe.reads_words:
         tfidf, tokenizer = None, _tokenizer(recipe, part)
-    elif recipe.text:
-        if part.texts is None:
-            raise DataError("the data has no texts to make features of; leave out --text")
+    elif recipe.text and part.texts is None:
+        raise DataError("the data has no texts to make features of; leave out --text")
+    elif part.texts is not None and (
+        recipe.text or (recipe.text is None and recipe.recalls and (tfidf is None or tfidf.plain))
+    ):
         tfidf, X = Tfidf.fit(part.texts)
     plan = None if recipe.solved else _plan(recipe, Y.shape[0])
     n_features = X.shape[1] if tokenizer is None else tokenizer.n_tokens
@@ -83,7 +85,7 @@ def learn(
         model = _model(recipe, n_features, Y, label_names, tfidf, tokenizer)
     warm = recipe.wide or recipe.network == "linear"
     if plan is None and not recipe.recalls:
-        told["ridge"] = _solve(model, X, Y, recipe, watch)
+        told["ridge"] = _solve(model, X, Y, recipe, watch, model.seen.counts)
     elif plan is not None:
         from holobind import train  # Fabric takes longer to import than a small closed form to solve
 
@@ -126,7 +128,8 @@ def more(model: Model, part: Part, recipe: Recipe, turn: int = 1) -> None:
     """Teach a model more data, in place: a closed form by another, anything else by one pass at a steady rate.
 
     The closed form of a portion, with the lam of the first, is averaged with what there is, by numbers of points: then
-    the order of portions does not matter. (Gradients of the softmax made solved models worse: experiments/LOG.md.)
+    the order of portions does not matter, but for how frequent labels are so far (`Recipe.tail`). (Gradients of the
+    softmax made solved models worse: experiments/LOG.md.)
     turn   the how-manieth time this is: another order of rows in a pass
     """
     if part.Y.shape[1] != model.n_labels:
@@ -143,7 +146,7 @@ def more(model: Model, part: Part, recipe: Recipe, turn: int = 1) -> None:
         model.network = recall.more(model.network, rows, part.Y, recipe.lam or lam, model.seen.points)
     elif recipe.solved and "training" not in model.about and isinstance(examples, SparseExamples):
         before = [parameter.detach().clone() for parameter in _linear_path(model)]
-        _solve(model, examples.X, part.Y, replace(recipe, lam=recipe.lam or lam), Watch())
+        _solve(model, examples.X, part.Y, replace(recipe, lam=recipe.lam or lam), Watch(), after.counts)
         with torch.no_grad():
             for parameter, old in zip(_linear_path(model), before, strict=True):
                 parameter.lerp_(old, model.seen.points / after.points)
@@ -274,13 +277,27 @@ def _text_network(recipe: Recipe, tokenizer: "Tokenizer", hidden: Sequence[int])
     return AttentionLstm(tokenizer.n_tokens, states=recipe.states, layers=hidden, **options)
 
 
-def _solve(model: Model, X: Any, Y: Any, recipe: Recipe, watch: Watch) -> dict[str, Any]:
-    """Set the linear path of a model to the closed form, and tell how that went."""
+def _solve(
+    model: Model, X: Any, Y: Any, recipe: Recipe, watch: Watch, counts: NDArray[np.int64] | None = None
+) -> dict[str, Any]:
+    """Set the linear path of a model to the closed form, and tell how that went.
+
+    counts   of labels, by which rare ones weigh more; None where training goes on from here
+    """
     rows = unit_rows(X) if recipe.normalise else X
     head = model.head
     # A linear head's scores are the output itself: an orthonormal codebook of L numbers, and its scores at the end.
     book = OrbitCodebook(head.n_labels, head.n_labels) if isinstance(head, LinearHead) else head.codebook
-    found = solve.ridge(rows, model.arranged(Y), book, recipe.lam, seed=recipe.seed, on_progress=watch.solving)
+    longer = None if counts is None or isinstance(head, LinearHead) else lengths(counts, recipe.tail)
+    found = solve.ridge(
+        rows,
+        model.arranged(Y),
+        book,
+        recipe.lam,
+        label_weights=longer,
+        seed=recipe.seed,
+        on_progress=watch.solving,
+    )
     W, bias = found.weights, found.bias
     if isinstance(head, HolographicHead) and head.kind != "softmax":  # these heads unbind p before they read
         with torch.no_grad():
@@ -305,6 +322,7 @@ def _recalling(X: Any, Y: Any, recipe: Recipe, watch: Watch) -> tuple[Recall, di
         dim=recipe.dim,
         lam=recipe.lam,
         strength=recipe.recall,
+        tail=recipe.tail,
         seed=recipe.seed,
         on_progress=watch.solving,
     )

@@ -120,7 +120,8 @@ class Model(nn.Module):
             raise DataError("this model reads texts; got features")
         X: Any = sparse.csr_array((0, wanted), dtype=np.float32) if texts is not None else _rows(inputs)
         if X.ndim != 2 or X.shape[1] != wanted:
-            raise DataError(f"this model reads {wanted} features a row; got a matrix of shape {X.shape}")
+            hint = "" if self.tfidf is None else ", which it makes of texts: give it those, or train with --features"
+            raise DataError(f"this model reads {wanted} features a row{hint}; got a matrix of shape {X.shape}")
         X = X.tocsr()
         if not X.has_canonical_format:  # the length of a row counts a feature once
             X = X.copy()

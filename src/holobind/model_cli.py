@@ -61,11 +61,13 @@ def train(
         float | None, typer.Option(help="Share of features left out.  [default: 0; cnn: 0.25; lstm: 0.2]")
     ] = None,
     lam: Annotated[float | None, typer.Option(help="Penalty of the closed form.  [default: by validation]")] = None,
+    tail: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="0 for frequent labels (P@k), 0.2 for rare ones (PSP@k).  [default: 0.1]"),
+    ] = None,
     recall: Annotated[
         float | None,
-        typer.Option(
-            min=0, help="Share of the errors on near rows to add: more for rare labels.  [default: by validation]"
-        ),
+        typer.Option(min=0, help="Share of the errors on near rows to add; 0 keeps no rows.  [default: by validation]"),
     ] = None,
     epochs: Epochs = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Rows of a step.  [default: 32 to 512]")] = None,
@@ -73,8 +75,12 @@ def train(
     time_limit: TimeLimit = None,
     seed: Seed = 0,
     text: Annotated[
-        bool, typer.Option("--text", help="Make features of the texts, even if the data has some.")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--text/--features",
+            help="Make features of the texts, or take the data's.  [default: of texts where the closed form has some]",
+        ),
+    ] = None,
     tokenizer: Annotated[
         str | None, typer.Option(help="word, or bpe: parts of words.  [default: word]", rich_help_panel=TEXT)
     ] = None,
@@ -136,7 +142,9 @@ def train(
         "dropout": dropout,
         "feature_dropout": feature_dropout,
         "lam": lam,
+        "tail": tail,
         "recall": recall,
+        "text": text,
         "tokenizer": tokenizer,
         "vocabulary": vocabulary,
         "longest": longest,
@@ -151,7 +159,7 @@ def train(
         "precision": precision,
     }
     given: dict[str, Any] = {name: value for name, value in chosen.items() if value is not None}
-    recipe = hb.Recipe(**given, wide=wide, text=text, seed=seed)
+    recipe = hb.Recipe(**given, wide=wide, seed=seed)
     checkpoint = out.with_name(f"{out.name}.checkpoint")
     for file in (out, log, plot):
         if file is not None:

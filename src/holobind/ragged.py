@@ -51,20 +51,23 @@ def lengths(labels: Tensor, offsets: Tensor) -> Tensor:
     return torch.diff(offsets, append=offsets.new_full((1,), labels.numel()))
 
 
-def portions(labels: Tensor, offsets: Tensor, most: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Cut into runs of whole rows with at most `most` labels each, or one row: (labels, offsets)."""
+def portions(
+    labels: Tensor, offsets: Tensor, weights: Tensor | None, most: int
+) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    """Cut into runs of whole rows with at most `most` labels each, or one row: (labels, offsets, weights)."""
     if labels.numel() <= most:
-        yield labels, offsets
+        yield labels, offsets, weights
         return
     edges = [*offsets.tolist(), labels.numel()]
     top = 0
     for row in range(1, len(edges)):
         if row == len(edges) - 1 or edges[row + 1] - edges[top] > most:
-            yield labels[edges[top] : edges[row]], offsets[top:row] - edges[top]
+            some = slice(edges[top], edges[row])
+            yield labels[some], offsets[top:row] - edges[top], None if weights is None else weights[some]
             top = row
 
 
-def sum_sets(vectors: Tensor, offsets: Tensor) -> Tensor:
-    """Sum the vectors of each set.  Shapes: (total, d), (rows) -> (rows, d)"""
+def sum_sets(vectors: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
+    """Sum the vectors of each set, each times its weight.  Shapes: (total, d), (rows), (total) -> (rows, d)"""
     each = torch.arange(len(vectors), device=vectors.device, dtype=offsets.dtype)
-    return embedding_bag(each, vectors, offsets, mode="sum")
+    return embedding_bag(each, vectors, offsets, mode="sum", per_sample_weights=weights)

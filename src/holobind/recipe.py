@@ -32,11 +32,14 @@ class Recipe:
     dropout    share of hidden units left out in training: 0 of fc, else 0.5
     feature_dropout   share of the features left out: 0; of the numbers in words' vectors: 0.25 of cnn, 0.2 of lstm
     lam        the penalty of the closed form; None: chosen on held-out rows
+    tail       how much more rare labels weigh in the closed form of a holographic head: scores come out times
+               (n_max / n)^tail for a label that n points have. 0.2 serves the tail of the labels (PSP@k)
     recall     how much of the mean error of the closed form on the 30 nearest training rows is added to its output:
-               more serves rare labels, None is chosen on held-out rows, and 0 recalls nothing, so that no row is kept.
-               It wants a holographic head with the orbit codebook, and rows of length 1 (`normalise`)
+               None is chosen on held-out rows, and 0 recalls nothing, so that no row is kept. It wants a holographic
+               head with the orbit codebook, and rows of length 1 (`normalise`)
     normalise  scale rows of features to length 1
-    text       make features of the texts, even if the data brings some; cnn and lstm read texts in any case
+    text       make features of the texts, even if the data brings some; None: where errors are recalled. cnn and lstm
+               read texts in any case
 
     Of cnn and lstm:
 
@@ -62,9 +65,10 @@ class Recipe:
     dropout: float | None = None
     feature_dropout: float | None = None
     lam: float | None = None
+    tail: float = 0.1
     recall: float | None = None
     normalise: bool = True
-    text: bool = False
+    text: bool | None = None
     tokenizer: TokenizerName = "word"
     vocabulary: int = 50_000
     longest: int = 500
@@ -105,6 +109,8 @@ class Recipe:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):
                 raise OptionError(f"{name} must be a positive number, or None; got {value!r}")
+        if not (isinstance(self.tail, int | float) and 0 <= self.tail <= 1):
+            raise OptionError(f"tail is a number from 0 to 1; got {self.tail!r}")
         for name in ("dropout", "feature_dropout"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | float) and 0 <= value < 1):

@@ -184,12 +184,9 @@ class _Problem:
             Y = sparse.csr_matrix(Y @ sparse.diags(self.values))
         if self.few:
             return np.asarray(Y.toarray(), np.float32)
-        labels, offsets = torch.from_numpy(Y.indices.astype(np.int64)), torch.from_numpy(Y.indptr[:-1].astype(np.int64))
-        if self.values is None:
-            return self.book.encode(labels, offsets).detach().numpy()
-        used = np.unique(Y.indices)
-        vectors = self.book.vectors(torch.from_numpy(used.astype(np.int64))).detach().numpy()
-        return product(sparse.csr_matrix(Y[:, used], dtype=np.float32), vectors)
+        labels, offsets = (torch.from_numpy(part.astype(np.int64)) for part in (Y.indices, Y.indptr[:-1]))
+        weights = None if self.values is None else torch.from_numpy(np.asarray(Y.data, np.float32))
+        return self.book.encode(labels, offsets, weights).detach().numpy()
 
     def right_side(self) -> Floats:
         """X'T, or T for the dual, never with more than `memory` of T at once.  Shapes: -> (f or n, columns)"""
@@ -244,7 +241,7 @@ class _Factored(_Solver):
         self.gram = torch.from_numpy(gram(problem.scaled.T.tocsr() if problem.dual else problem.scaled))
         self.right = torch.from_numpy(problem.right_side())
         n = problem.X.shape[0]
-        self.rows = np.unique(np.linspace(0, n - 1, min(n, 2 * HELD)).astype(np.intp))
+        self.rows = np.unique(np.linspace(0, n - 1, min(n, HELD)).astype(np.intp))
         self.targets = problem.targets(self.rows)
 
     def validate(self, lam: float) -> float:

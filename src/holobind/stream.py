@@ -10,6 +10,7 @@ A batch is what one read gives. A file gives full ones; someone who types, or a 
 
 import json
 import math
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
@@ -24,6 +25,8 @@ from holobind.errors import DataError, OptionError
 from holobind.model import Model
 
 FORMATS = ("text", "jsonl", "xml")
+NUMBER = rb"\d+:[-+.\deE]+"
+FEATURES = re.compile(rb"([\d,]+[ \t]+|[ \t]*)%b([ \t]+%b)*[ \t]*" % (NUMBER, NUMBER))  # XML-Repository data
 BATCH = 1024
 CHUNK = 1 << 20
 STDIN = "stdin"
@@ -110,7 +113,7 @@ def _batches(pieces: Iterable[bytes], where: str) -> Iterator[tuple[int, list[by
 def _told(model: Model, line: bytes) -> str:
     if line.lstrip().startswith(b"{"):
         return "jsonl"
-    return "text" if model.reads_texts else "xml"
+    return "text" if model.reads_texts and not HEADER.fullmatch(line) and not FEATURES.fullmatch(line) else "xml"
 
 
 class _Reading:
@@ -127,8 +130,9 @@ class _Reading:
     def is_header(self, line: bytes) -> bool:
         found = HEADER.fullmatch(line) if self.form == "xml" else None
         if found and int(found[2]) != self.n_features:
+            hint = ", which it makes of texts: give it those" if self.texts else ""
             raise DataError(
-                f"{self.where}:1: the header says {int(found[2])} features; this model reads {self.n_features}"
+                f"{self.where}:1: the header says {int(found[2])} features; this model reads {self.n_features}{hint}"
             )
         return found is not None
 

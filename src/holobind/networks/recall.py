@@ -2,11 +2,15 @@
 
     v(x) = x W + b + strength sum_i w_i (t_i - x_i W - b)          i over the nearest training rows
     w_i  = cos(x, x_i)^sharpness / sum_j cos(x, x_j)^sharpness     features weighted by idf^rarity
+    t_i  = sum_l (n_max / n_l)^tail c_l                            l over the labels of row i; n_l rows have label l
 
 What a linear encoder cannot say, because it is linear or because a penalty holds it back, shows in its errors on rows
 like x, and these are known: the second term is their mean, added as a vector, so that reading labels off v stays one
 transform. Errors are not stored but made when they are asked for, from the training rows and label sets, which are
-sparse, and W, in four bits a weight.
+sparse, and W, in few bits a weight.
+
+A penalty shrinks the scores of rare labels more than those of frequent ones. Vectors that are longer the rarer their
+label is make up for it: all is linear, so scores come out times these lengths, and prediction knows nothing of it.
 """
 
 from typing import Any, Self
@@ -18,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
-from holobind import fourbit
+from holobind import fewbits
 from holobind.codebook import OrbitCodebook
 from holobind.errors import OptionError
 from holobind.networks.inputs import Network, Rows
@@ -27,18 +31,20 @@ from holobind.sparse import Floats, Sparse, gather, product, threaded
 NEAREST = 30  # rows whose errors are recalled
 TABLE = 1 << 30  # bytes of errors that are kept once they have been made
 COLUMNS = 1 << 26  # numbers in the dense columns
+SMALL = 1 << 21  # weights up to which four bits are spent on each: two lose a quarter of a point where features are few
 
 
 class Recall(Network):
     """The encoder and what it recalls. Nothing of it is trained by steps; it works on the CPU.
 
     rows, entries, labels   training rows that are kept, their entries, and the entries of their label sets
-    sharpness, strength, rarity   as above; with a strength of 0 nothing is recalled, and no row need be kept
+    sharpness, strength, rarity, tail   as above; with a strength of 0 nothing is recalled, and no row need be kept
+    bits   of a weight, 2 or 4
     """
 
     n_features: int
-    codes: Tensor  # (f, ceil(d / 2)) uint8, and
-    scales: Tensor  # (f) float16: W in four bits a weight
+    codes: Tensor  # (f, ceil(bits d / 8)) uint8, and
+    scales: Tensor  # (f) float16: W in few bits a weight
     bias: Tensor  # (d)
     row_ends: Tensor  # (rows + 1) int64, with
     row_ids: Tensor  # (entries) in 16 bits, or int32 where features are more,
@@ -58,6 +64,8 @@ class Recall(Network):
         sharpness: float = 2.0,
         strength: float = 0.0,
         rarity: float = 0.0,
+        tail: float = 0.0,
+        bits: int = 4,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -65,13 +73,16 @@ class Recall(Network):
             raise OptionError(
                 f"Recall: wants positive sizes; got {n_features} features, {out_features} numbers, {n_labels} labels"
             )
-        for name, value in (("sharpness", sharpness), ("strength", strength), ("rarity", rarity)):
+        for name, value in (("sharpness", sharpness), ("strength", strength), ("rarity", rarity), ("tail", tail)):
             if not (np.isfinite(value) and value >= 0):
                 raise OptionError(f"Recall: {name} must be a number and not negative; got {value}")
+        if bits not in fewbits.STEPS:
+            raise OptionError(f"Recall: bits must be 2 or 4; got {bits}")
         self.n_features, self.out_features, self.n_labels, self.seed = n_features, out_features, n_labels, seed
         self.sharpness, self.strength, self.rarity = float(sharpness), float(strength), float(rarity)
+        self.tail, self.bits = float(tail), int(bits)
         buffers = {
-            "codes": torch.zeros(n_features, -(-out_features // 2), dtype=torch.uint8),
+            "codes": torch.zeros(n_features, -(-out_features * bits // 8), dtype=torch.uint8),
             "scales": torch.zeros(n_features, dtype=torch.float16),
             "bias": torch.zeros(out_features),
             "row_ends": torch.zeros(rows + 1, dtype=torch.int64),
@@ -95,17 +106,19 @@ class Recall(Network):
         sharpness: float,
         strength: float,
         rarity: float = 0.0,
+        tail: float = 0.0,
         seed: int = 0,
     ) -> Self:
         """Pack an encoder and the training rows that it is to recall.  Shapes: (f, d), (d), (n, f), (n, L)"""
+        bits = 4 if W.numel() <= SMALL else 2
         if not strength:
             X, Y = X[:0], Y[:0]
         made = cls(
             X.shape[1], W.shape[1], Y.shape[1],
             rows=X.shape[0], entries=X.nnz, labels=Y.nnz,
-            sharpness=sharpness, strength=strength, rarity=rarity, seed=seed,
+            sharpness=sharpness, strength=strength, rarity=rarity, tail=tail, bits=bits, seed=seed,
         )  # fmt: skip
-        made.codes, made.scales = fourbit.pack(W)
+        made.codes, made.scales = fewbits.pack(W, bits)
         made.bias = bias.detach().clone()
         for name, matrix in (("row", X), ("label", Y)):
             setattr(made, f"{name}_ends", torch.from_numpy(matrix.indptr.astype(np.int64)))
@@ -135,7 +148,7 @@ class Recall(Network):
 
     def weights(self) -> Tensor:
         """W in float32.  Shapes: -> (f, d)"""
-        return fourbit.unpack(self.codes, self.scales, self.out_features)
+        return fewbits.unpack(self.codes, self.scales, self.out_features, self.bits)
 
     def codebook(self) -> OrbitCodebook:
         """The label vectors that it was solved for."""
@@ -168,6 +181,8 @@ class Recall(Network):
             "sharpness": self.sharpness,
             "strength": self.strength,
             "rarity": self.rarity,
+            "tail": self.tail,
+            "bits": self.bits,
             "seed": self.seed,
         }
 
@@ -187,6 +202,7 @@ class _Ready:
         self.sharpness, self.strength = packed.sharpness, packed.strength
         self.X, self.Y = packed.remembered()
         self.weight = rarities(self.X, packed.rarity)
+        self.Y = weighted(self.Y, lengths(np.bincount(self.Y.indices, minlength=self.Y.shape[1]), packed.tail))
         self.near = Near(unit_rows(weighted(self.X, self.weight)))
         size = self.X.shape[0] * packed.out_features
         # Pages that are never written take no memory.
@@ -230,8 +246,13 @@ def rarities(X: Sparse, power: float) -> Floats:
     return (np.log((1 + X.shape[0]) / (1 + having)) ** power).astype(np.float32)
 
 
+def lengths(counts: NDArray[np.int64], tail: float) -> Floats:
+    """(n_max / n)^tail of labels that n rows have: 1 of the most frequent, more of others.  Shapes: (L) -> (L)"""
+    return ((max(int(counts.max(initial=1)), 1) / np.maximum(counts, 1)) ** tail).astype(np.float32)
+
+
 def weighted(X: Sparse, weight: Floats) -> Sparse:
-    """Every feature times its weight.  Shapes: (n, f), (f) -> (n, f)"""
+    """Every column times its weight.  Shapes: (n, f), (f) -> (n, f)"""
     return sparse.csr_matrix((X.data * weight[X.indices], X.indices, X.indptr), X.shape)
 
 
@@ -302,9 +323,10 @@ def mean(share: Floats, ids: NDArray[np.int64], found: Floats) -> Tensor:
 
 
 def errors(book: OrbitCodebook, X: Sparse, Y: Sparse, W: Tensor, bias: Tensor) -> Tensor:
-    """What the linear encoder lacks.  Shapes: X (m, f), Y (m, L) -> (m, d)"""
+    """What the linear encoder lacks; Y holds lengths of label vectors.  Shapes: X (m, f), Y (m, L) -> (m, d)"""
     labels, offsets = (torch.from_numpy(part.astype(np.int64)) for part in (Y.indices, Y.indptr[:-1]))
-    return book.encode(labels, offsets) - torch.from_numpy(product(X, W.numpy())).add_(bias)
+    wanted = book.encode(labels, offsets, torch.from_numpy(np.asarray(Y.data, np.float32)))
+    return wanted - torch.from_numpy(product(X, W.numpy())).add_(bias)
 
 
 def _ids(size: int) -> torch.dtype:
