@@ -49,8 +49,8 @@ def build(network="linear", options=HEADS[0], bias=True, **more):
     return Model(body, head, SEEN, **more).eval()
 
 
-def text_model():
-    tfidf, features = Tfidf.fit(TEXTS)
+def text_model(plain=False):
+    tfidf, features = Tfidf.fit(TEXTS, plain=plain)
     part = Part(features, Y, TEXTS)
     return hb.learn(part, hb.Recipe(lam=0.1), tfidf=tfidf, label_names=[f"label {i}\r\x85é" for i in range(L)])
 

@@ -10,9 +10,10 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
-from test_model import HEADS, NETWORKS, SEEN, F, L, N, X, build, text_model
+from test_model import HEADS, NETWORKS, SEEN, TEXTS, F, L, N, X, build, text_model
 
 import holobind as hb
+from holobind import container
 from holobind.model import Model
 from holobind.networks import FC, Network
 
@@ -118,6 +119,15 @@ def test_texts_and_names_come_back(tmp_path):
     unseen = ["a pear and a fig3", "", "nothing known"]
     assert np.array_equal(found.scores(unseen), model.scores(unseen))
     assert found.top_k([], 3)[1].shape == (0, 3)
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_how_often_words_count_comes_back(tmp_path, plain):
+    model = text_model(plain)
+    model.save(tmp_path / "m")
+    found, long = hb.load(tmp_path / "m").tfidf, [" ".join(TEXTS)]
+    assert found.plain == plain and found.words == model.tfidf.words
+    assert np.array_equal(found.transform(long).toarray(), model.tfidf.transform(long).toarray())
 
 
 # Hostile files
@@ -253,10 +263,7 @@ def test_a_hostile_file_is_refused_in_one_line(tmp_path, name):
         (tensor("words", bomb(10)), "its words are damaged"),
         (setting("network", "n_features", to=3), "words for a network of 3 features"),
         (
-            tensor(
-                "words",
-                lambda t: torch.frombuffer(bytearray(zlib.compress(b"\n".join([b"a"] * 14))), dtype=torch.uint8),
-            ),
+            tensor("words", lambda t: container.packed(["a"] * len(text_model().tfidf.words))),
             "tf-idf wants different words",
         ),
     ],

@@ -16,7 +16,8 @@ and its tensors:
     points              (1) int64, in how many points
     label_order         where the head numbers labels in its own way: (L) int32, which label is its first, and so on
     label_names         where known: UTF-8 lines, deflated, as uint8
-    words, idf          of a model that makes features of texts: its words as lines, deflated, and (words) float32
+    words, idf          of a model that makes features of texts: its words as lines, deflated, and (words) float32;
+                        beginnings of words end in a star, without any, every word of a text counts once
     tokens, merges      of a text network: its tokenizer's, as lines, deflated; a merge is two tokens with a blank
 
 A file is refused unless every number in it is finite, every tensor has the shape that the rest of the file implies, and

@@ -6,6 +6,7 @@ import pytest
 from twins import identical
 
 from holobind import data
+from holobind.data import Tfidf
 from holobind.data.python_calls import functions, part_of
 from holobind.errors import DataError
 
@@ -59,6 +60,8 @@ def test_the_corpus_follows_its_definition(package):
         modules = [f"toypackage/module{text.split()[0].removeprefix('work')}.py" for text in part.texts]
         assert {part_of(m) for m in modules} == {side} and modules == sorted(modules)
     assert "toypackage" not in sys.modules
+    plain, X = Tfidf.fit(dataset.train.texts, plain=True)
+    assert dataset.feature_names == plain.words and identical(dataset.train.X, X)
 
 
 def test_it_is_the_same_every_time_and_cached(package, monkeypatch, tmp_path):

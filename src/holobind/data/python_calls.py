@@ -101,7 +101,7 @@ def _build(files: list[tuple[str, Path]], progress: Progress | None) -> Dataset:
     texts = {side: [text for text, _ in part] for side, part in kept.items()}
     if progress:
         progress("computing tf-idf", 1.0)
-    tfidf, X = Tfidf.fit(texts["train"])
+    tfidf, X = Tfidf.fit(texts["train"], plain=True)  # part of what this corpus is
     Y, Y_test = (label_matrix([ids for _, ids in kept[side]], len(names)) for side in ("train", "test"))
     test = Part(tfidf.transform(texts["test"]), Y_test, texts["test"])
     return Dataset(Part(X, Y, texts["train"]), test, names, tfidf.words, "python-calls", tfidf)
