@@ -25,7 +25,8 @@ from holobind.networks.recall import NEAREST, Near, Recall, errors, lengths, mea
 from holobind.solve import Progress
 from holobind.sparse import Sparse
 
-TOLERANCE = 0.1, 0.15  # of the solution; and where labels are more than the dim, whose crosstalk is larger
+TOLERANCE = 0.1, 0.2  # of the solution; and where labels are more than the dim, whose crosstalk is larger
+ROUGH = 2  # times as much is enough to choose by, and to start the solution from
 HELD = 2000  # rows to choose sharpness and strength on
 FEW = 1000  # points below which all of them are held out in turn
 MOST = 2048  # dim of a codebook of more labels than that
@@ -77,9 +78,9 @@ def fit(
     book = OrbitCodebook(n_labels, dim or solve.dimension(n_labels, MOST), seed)
     rows, sets = sparse.csr_matrix(X, dtype=np.float32), label_sets(Y)
     long = lengths(np.bincount(sets.indices, minlength=n_labels), tail)
+    tolerance = TOLERANCE[n_labels > book.dim]
     ridge = partial(
         solve.ridge,
-        tolerance=TOLERANCE[n_labels > book.dim],
         label_weights=long if tail else None,
         seed=seed,
         on_progress=on_progress,
@@ -94,13 +95,13 @@ def fit(
             X_kept, Y_kept = rows[kept], sets[kept]
             if lam is None and n_labels > book.dim > NARROW:  # lam does not depend on the crosstalk; strength does
                 narrow = OrbitCodebook(n_labels, NARROW, seed)
-                part = ridge(X_kept, Y_kept, narrow)
+                part = ridge(X_kept, Y_kept, narrow, tolerance=tolerance)
                 lam, searched = part.lam, part.validation
-            start = ridge(X_kept, Y_kept, book, lam)
+            start = ridge(X_kept, Y_kept, book, lam, tolerance=ROUGH * tolerance)
             lam, searched = start.lam, searched or start.validation
             trials.append(_trial(rows[held], sets[held], X_kept, weighted(Y_kept, long), book, start))
         rarity, sharpness, strength, tried = _choose(book, trials, strength)
-    found = ridge(rows, sets, book, lam, start=start)
+    found = ridge(rows, sets, book, lam, tolerance=tolerance, start=start)
     strength = 1.0 if strength is None else strength
     network = Recall.of(
         found.weights,
