@@ -10,7 +10,7 @@ from torch.testing import assert_close
 import holobind as hb
 from holobind import learning as recipes
 from holobind import solve, train
-from holobind.data import Part
+from holobind.data import Part, Tfidf
 from holobind.learning import learn
 from holobind.networks.inputs import label_sets
 from holobind.recipe import Recipe
@@ -253,6 +253,37 @@ def test_data_without_anything_to_learn_is_refused():
     wordless = Part(sparse.csr_array((3, 0), dtype=np.float32), part(n=3).Y, texts=["!", "?", "a"])
     with pytest.raises(hb.DataError, match="nothing to learn from 3 points, 0 features"):
         learn(wordless, Recipe(text=True))
+
+
+TEXTS = [f"{['sweet', 'sour', 'salty'][i % 3]} number{i}" for i in range(30)]
+
+
+@pytest.mark.parametrize(
+    ("options", "texts", "reads"),
+    [
+        ({}, TEXTS, True),
+        ({"text": False}, TEXTS, False),
+        ({"recall": 0}, TEXTS, False),
+        ({"recall": 0, "text": True}, TEXTS, True),
+        ({"network": "fc", "hidden": (4,), "epochs": 1}, TEXTS, False),
+        ({}, ["?"] * 30, False),
+        ({}, None, False),
+    ],
+    ids=str,
+)
+def test_features_are_made_of_texts_where_errors_are_recalled_or_it_is_said(options, texts, reads):
+    data = part(n=30)
+    model = learn(Part(data.X, data.Y, texts), Recipe(**options))
+    assert model.reads_texts == reads
+    assert model.network.n_features == (len(model.tfidf.words) if reads else data.X.shape[1])
+
+
+def test_features_that_were_made_of_texts_are_made_better_only_if_they_are_plain():
+    data = part(n=30)
+    for plain in (True, False):
+        tfidf, X = Tfidf.fit(TEXTS, plain=plain)
+        model = learn(Part(X, data.Y, TEXTS), tfidf=tfidf)
+        assert not model.tfidf.plain and (model.tfidf is tfidf) == (not plain)
 
 
 def test_a_linear_head_that_would_not_fit_is_refused_at_once():

@@ -218,6 +218,10 @@ def test_what_a_model_cannot_read_is_refused(reader, scorer):
         answered(model, b"red\n", form="csv")
     with pytest.raises(DataError, match="the header says 7 features; this model reads 92"):
         answered(model, b"1 7 3\n1 0:1\n")
+    with pytest.raises(DataError, match=r"the header says 7 features; .* which it makes of texts: give it those"):
+        answered(reader, b"1 7 3\n1 0:1\n")
+    with pytest.raises(DataError, match="stdin:1: "):  # features are not taken for a text of numbers
+        answered(reader, b"3,5 0:0.5 999:1e-2\n")
     with pytest.raises(DataError, match="stdin:2: not UTF-8"):
         answered(reader, b"red\n\xff\xfe\n")
     with pytest.raises(DataError, match="stdin:1: a line of more than"), pytest.MonkeyPatch.context() as patch:

@@ -67,10 +67,10 @@ def learn(
         tfidf, tokenizer = None, _tokenizer(recipe, part)
     elif recipe.text and part.texts is None:
         raise DataError("the data has no texts to make features of; leave out --text")
-    elif part.texts is not None and (
-        recipe.text or (recipe.text is None and recipe.recalls and (tfidf is None or tfidf.plain))
-    ):
-        tfidf, X = Tfidf.fit(part.texts)
+    elif recipe.text or (recipe.text is None and recipe.recalls and (tfidf is None or tfidf.plain)):
+        made = Tfidf.fit(part.texts or [])
+        if recipe.text or made[0].words:
+            tfidf, X = made
     plan = None if recipe.solved else _plan(recipe, Y.shape[0])
     n_features = X.shape[1] if tokenizer is None else tokenizer.n_tokens
     if 0 in (*Y.shape, n_features):

@@ -11,7 +11,7 @@ The file is a `container` of kind "model" and version 1. Its header:
 and its tensors:
 
     network.*, head.*   the parameters, in any floating-point precision; what the seed draws again is not stored.
-                        Of recall: weights in four bits, and the training rows and label sets that it recalls
+                        Of recall: weights in few bits, and the training rows and label sets that it recalls
     label_counts        (L) int32, how often each label occurs in training
     points              (1) int64, in how many points
     label_order         where the head numbers labels in its own way: (L) int32, which label is its first, and so on
