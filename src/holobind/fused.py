@@ -68,6 +68,12 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 _gradients_once: Any = once_differentiable(_gradients)
 
 
+@njit(inline="always")
+def _vector(ring, label, d):  # type: ignore[no-untyped-def]
+    start = label // d * 3 * d + d - label
+    return ring[start : start + d]  # a slice, as its indices need no checks
+
+
 def _query_rows(
     s: NDArray[np.float32],
     labels: NDArray[np.int64],
@@ -99,17 +105,24 @@ def _query_rows(
         last = offsets[row + 1] if row + 1 < rows else len(labels)
         if last < first or last > len(labels):
             return np.nan
-        present[:] = 0
-        missing[:] = 0
         for at in range(first, last):
-            label = labels[at]
-            if label < 0 or label >= n_labels:
+            if labels[at] < 0 or labels[at] >= n_labels:
                 return np.nan
-            start = label // d * 3 * d + d - label
-            yes, no = asked[start : start + d], absent[start : start + d]  # slices, as their indices need no checks
+        # Two labels in a pass, as it is the sums that are read and written again; an odd one comes first.
+        odd = (last - first) % 2
+        if odd:
+            yes, no = _vector(asked, labels[first], d), _vector(absent, labels[first], d)
             for j in range(d):
-                present[j] += yes[j]
-                missing[j] += no[j]
+                present[j], missing[j] = yes[j], no[j]
+        else:
+            present[:] = 0
+            missing[:] = 0
+        for at in range(first + odd, last, 2):
+            yes, no = _vector(asked, labels[at], d), _vector(absent, labels[at], d)
+            yes_too, no_too = _vector(asked, labels[at + 1], d), _vector(absent, labels[at + 1], d)
+            for j in range(d):
+                present[j] += yes[j] + yes_too[j]
+                missing[j] += no[j] + no_too[j]
         x, out = block[row % _BLOCK], slope[row]
         size, square, right, wrong = one(0), one(0), one(0), one(0)
         for j in range(d):
