@@ -11,8 +11,8 @@
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from copy import deepcopy
+from functools import cache
 from math import sqrt
 from typing import Literal, get_args
 
@@ -160,13 +160,14 @@ class HolographicHead(nn.Module):
 
     def _folded(self, h: Tensor, labels: Tensor, offsets: Tensor, asked: Codebook, absent: Codebook) -> Tensor:
         if isinstance(asked, OrbitCodebook) and isinstance(absent, OrbitCodebook) and _plain(h, labels, offsets):
-            from holobind.fused import FusedQuery  # compiles when first used
-
-            weight, bias = self.weight, self.bias  # looked up once: at the smallest shapes even that shows
+            weight = self.weight  # looked up once: at the smallest shapes even that shows
             if h.shape[1] == (asked.dim if weight is None else weight.shape[1]):
-                arrays = (x.numpy() for x in (labels, offsets, asked.rings(), absent.rings()))
-                with suppress(FloatingPointError):
-                    return FusedQuery.apply(h, weight, bias, *arrays, asked.n_labels)
+                sets = labels.numpy(), offsets.numpy()
+                question = (*sets, asked.rings().numpy(), absent.rings().numpy(), asked.n_labels)
+                try:
+                    return _fused_query()(h, weight, self.bias, question)
+                except FloatingPointError:
+                    pass  # what follows says what is wrong
         s = self(h)
         labels, offsets = checked_sets(labels, offsets, self.codebook.n_labels, s.device, len(s))
         if not len(s):
@@ -294,6 +295,13 @@ def _codebook(wanted: str | Codebook, n_labels: int, dim: int, seed: int) -> Cod
     }
     _one_of("HolographicHead", "codebook", wanted, tuple(makers))
     return makers[wanted](n_labels, dim, seed)
+
+
+@cache
+def _fused_query() -> Callable[..., Tensor]:
+    from holobind.fused import FusedQuery  # compiles when first used
+
+    return FusedQuery.apply
 
 
 def _plain(h: Tensor, labels: Tensor, offsets: Tensor) -> bool:
