@@ -25,11 +25,10 @@ from holobind.networks.recall import NEAREST, Near, Recall, errors, lengths, mea
 from holobind.solve import Progress
 from holobind.sparse import Sparse
 
-TOLERANCE = 0.1, 0.2  # of the solution; and where labels are more than the dim, whose crosstalk is larger
-ROUGH = 2  # times as much is enough to choose by, and to start the solution from
+TOLERANCE = 0.1, 0.4  # of the solution; and where labels are more than the dim, whose crosstalk is larger
 HELD = 2000  # rows to choose sharpness and strength on
 FEW = 1000  # points below which all of them are held out in turn
-MOST = 2048  # dim of a codebook of more labels than that
+MOST = 1536  # dim of a codebook of more labels than that
 TAIL = 0.1  # the most that costs no P@1 on the mean of four datasets (experiments/LOG.md)
 NARROW = 128  # dim of the codebook that lam is chosen with where labels are more than the dim
 RARITY, MARGIN = (0.0, 0.5), 0.25  # the first, unless the second is better by that many points
@@ -78,10 +77,10 @@ def fit(
     book = OrbitCodebook(n_labels, dim or solve.dimension(n_labels, MOST), seed)
     rows, sets = sparse.csr_matrix(X, dtype=np.float32), label_sets(Y)
     long = lengths(np.bincount(sets.indices, minlength=n_labels), tail)
-    tolerance = TOLERANCE[n_labels > book.dim]
     ridge = partial(
         solve.ridge,
-        label_weights=long if tail else None,
+        tolerance=TOLERANCE[n_labels > book.dim],
+        label_weights=long,
         seed=seed,
         on_progress=on_progress,
     )
@@ -95,13 +94,13 @@ def fit(
             X_kept, Y_kept = rows[kept], sets[kept]
             if lam is None and n_labels > book.dim > NARROW:  # lam does not depend on the crosstalk; strength does
                 narrow = OrbitCodebook(n_labels, NARROW, seed)
-                part = ridge(X_kept, Y_kept, narrow, tolerance=tolerance)
+                part = ridge(X_kept, Y_kept, narrow)
                 lam, searched = part.lam, part.validation
-            start = ridge(X_kept, Y_kept, book, lam, tolerance=ROUGH * tolerance)
+            start = ridge(X_kept, Y_kept, book, lam)
             lam, searched = start.lam, searched or start.validation
             trials.append(_trial(rows[held], sets[held], X_kept, weighted(Y_kept, long), book, start))
         rarity, sharpness, strength, tried = _choose(book, trials, strength)
-    found = ridge(rows, sets, book, lam, tolerance=tolerance, start=start)
+    found = ridge(rows, sets, book, lam, start=start)
     strength = 1.0 if strength is None else strength
     network = Recall.of(
         found.weights,
