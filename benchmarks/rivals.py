@@ -74,8 +74,8 @@ def holobind(task, text=None):
 
     def load(place):
         model = hb.load(place)
-        examples = model.examples(model.inputs_of(data.test))
-        return lambda: model.top_k(examples, min(K, data.n_labels))[1]
+        X = data.test.X if model.tfidf is None else model.tfidf.transform(data.test.texts)
+        return lambda: model.top_k(X, min(K, data.n_labels))[1]
 
     return lambda: learn(data.train), lambda model, place: model.save(place), load
 

@@ -3,7 +3,7 @@
     .venv/bin/python experiments/accuracy/final.py [--part validation] [--seeds 3] [--only bibtex ...]
 
 `--part test` trains on all of train and looks at test. `--recall`, `--dim`, `--tail` and `--features` are the recipe's:
-with `--recall 0` the dim is 1024 at most, and `--dim 1536` gives the closed form alone the numbers that it has with
+with `--recall 0` the dim is 1024 at most, and `--dim 2048` gives the closed form alone the numbers that it has with
 recall. The last line printed is JSON.
 """
 

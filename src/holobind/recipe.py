@@ -24,7 +24,7 @@ class Recipe:
     head       "holographic", or "linear" with one output a label
     loss       "ridge" solves a linear network in closed form (its default). Holographic heads: "softmax" (the default
                of others), "query" (the paper's), "query-abs", "regression". Linear heads: "bce" (default), "softmax"
-    dim        numbers in the holographic output; up to 1024, or 1536 if errors are recalled, but no more than the
+    dim        numbers in the holographic output; up to 1024, or 2048 if errors are recalled, but no more than the
                labels need
     codebook   "orbit", "random" (the paper's), "naive" (its failed ablation); see `HolographicHead`
     wide       a linear path beside the hidden layers of fc, which starts from the closed form

@@ -64,6 +64,20 @@ def test_features_are_those_of_the_definition(monkeypatch, most, seed):
     np.testing.assert_allclose(X.toarray(), rows, atol=1e-6)
 
 
+def test_a_text_keeps_its_heaviest_features_and_plain_ones_all(monkeypatch):
+    texts = corpus()
+    everything, plain = Tfidf.fit(texts)[1].toarray(), Tfidf.fit(texts, plain=True)[1]
+    monkeypatch.setattr(words, "HEAVIEST", 5)
+    fitted, X = Tfidf.fit(texts)
+    wanted = np.zeros_like(everything)
+    for row, found in zip(everything, wanted, strict=True):
+        kept = np.argsort(-row, kind="stable")[:5]
+        found[kept] = row[kept] / np.linalg.norm(row[kept])
+    np.testing.assert_allclose(X.toarray(), wanted, atol=1e-6)
+    assert identical(fitted.transform(texts), X)
+    assert identical(Tfidf.fit(texts, plain=True)[1], plain)
+
+
 @given(documents)
 def test_a_text_has_the_same_features_when_fitted_and_later(texts):
     fitted, X = Tfidf.fit(texts)

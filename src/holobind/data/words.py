@@ -21,6 +21,7 @@ FIRST = 8  # words of a long text are taken for that
 TIMES = 4  # so often each of them counts
 SOFT = 3  # is added to ln(1 / frequency), where 1 is usual: common words help with the second to fifth label
 COMMON = 2  # texts have a feature at least: what only one has says nothing about others
+HEAVIEST = 100  # features of a text: the others are common words, and as good as left out
 MOST = 40_000  # features: rarer ones cost memory and gain nothing
 PORTION = 4096  # texts at a time: bounds the memory that is taken on the way
 
@@ -35,10 +36,10 @@ class Tfidf:
 
     Words are runs of letters and digits, at least two, in lower case; an underscore ends a word. The beginning of a
     word is its first four letters: "cooking" and "cooked" share "cook*", which no word can be. In a text of 32 words or
-    more the first eight count four times. `words`, with beginnings among them, and `idf` are all of its state; words
-    that it was not fitted on count for nothing.
+    more the first eight count four times; a text keeps its 100 heaviest features. `words`, with beginnings among them,
+    and `idf` are all of its state; words that it was not fitted on count for nothing.
 
-    It is plain if it has no beginnings; every word of a text then counts once, however long the text.
+    It is plain if it has no beginnings; every word of a text then counts once, and is kept, however long the text.
     """
 
     def __init__(self, words: Sequence[str], idf: NDArray[np.float32]) -> None:
@@ -87,12 +88,24 @@ class Tfidf:
     def _rows(self, read: Read, table: Matrix) -> Matrix:
         rows = _counts(read, table, self.plain)
         rows.sort_indices()
-        x = (1 + np.log(rows.data)) * self.idf[rows.indices]
+        rows.data = (1 + np.log(rows.data)) * self.idf[rows.indices]
+        if not self.plain:
+            rows = _heaviest(rows, HEAVIEST)
         row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-        length = np.sqrt(np.bincount(row, x * x, rows.shape[0]))
+        length = np.sqrt(np.bincount(row, rows.data**2, rows.shape[0]))
         length[length == 0] = 1  # a file may hold an idf of 0: a row of such words stays 0
-        rows.data = (x / length[row]).astype(np.float32)
+        rows.data = (rows.data / length[row]).astype(np.float32)
         return rows
+
+
+def _heaviest(rows: Matrix, most: int) -> Matrix:
+    """The largest entries of each row, at most so many; among equals the earlier."""
+    kept = np.ones(rows.nnz, bool)
+    for row in np.flatnonzero(np.diff(rows.indptr) > most):
+        here = slice(rows.indptr[row], rows.indptr[row + 1])
+        kept[here][np.argsort(-rows.data[here], kind="stable")[most:]] = False
+    ends = np.append(0, np.cumsum(kept))[rows.indptr]
+    return matrix(rows.data[kept], rows.indices[kept], ends, rows.shape)
 
 
 def _portions(texts: Sequence[str]) -> Iterator[Sequence[str]]:
