@@ -292,3 +292,10 @@ def test_a_mistake_is_one_line_and_code_2(capsys, toy, calls, of_toy, of_calls, 
 def test_every_verb_has_examples_and_json(capsys, verb):
     code, out, _ = run(capsys, verb, "--help")
     assert code == 0 and "Examples:" in out and f"holobind {verb} " in out.split("Examples:")[1] and "--json" in out
+
+
+def test_help_tells_what_is_chosen_where_nothing_is_said(capsys):
+    """Brackets are markup to rich, which would take them for the name of a style."""
+    _, out, _ = run(capsys, "train", "--help")
+    told = " ".join(out.replace("│", " ").split())
+    assert "[default: 0.1]" in told and "[default: by validation]" in told and "\\[" not in told

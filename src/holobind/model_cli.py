@@ -26,7 +26,7 @@ Data = Annotated[
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A file that `holobind train` wrote.")]
 K = Annotated[int, typer.Option("-k", min=1, help="How many labels.")]
 Epochs = Annotated[
-    int | None, typer.Option(min=1, help="Rounds over the training data.  [default: 5 to 30, by its size]")
+    int | None, typer.Option(min=1, help="Rounds over the training data.  \\[default: 5 to 30, by its size]")
 ]
 TimeLimit = Annotated[float | None, typer.Option(min=0, help="Seconds that training may take.")]
 TEXT = "Text networks: cnn, lstm"
@@ -37,72 +37,74 @@ Seed = Annotated[int, typer.Option(min=0, help="Every random choice follows from
 def train(
     data: Data,
     network: Annotated[
-        str | None, typer.Option(help="linear, fc (hidden layers), or from texts: cnn, lstm.  [default: linear]")
+        str | None, typer.Option(help="linear, fc (hidden layers), or from texts: cnn, lstm.  \\[default: linear]")
     ] = None,
-    head: Annotated[str | None, typer.Option(help="holographic or linear.  [default: holographic]")] = None,
+    head: Annotated[str | None, typer.Option(help="holographic or linear.  \\[default: holographic]")] = None,
     loss: Annotated[
         str | None,
         typer.Option(
-            help="ridge (closed form), softmax, query, query-abs, regression, bce.  [default: ridge; fc...: softmax]"
+            help="ridge (closed form), softmax, query, query-abs, regression, bce.  \\[default: ridge; fc...: softmax]"
         ),
     ] = None,
     dim: Annotated[
-        int | None, typer.Option(min=1, help="Numbers in the output.  [default: up to 1024, by labels]")
+        int | None, typer.Option(min=1, help="Numbers in the output.  \\[default: up to 1024, by labels]")
     ] = None,
-    codebook: Annotated[str | None, typer.Option(help="orbit or random label vectors.  [default: orbit]")] = None,
+    codebook: Annotated[str | None, typer.Option(help="orbit or random label vectors.  \\[default: orbit]")] = None,
     hidden: Annotated[
-        str | None, typer.Option(help="Sizes of hidden layers.  [default: 512,512; cnn: 512; lstm: 256]")
+        str | None, typer.Option(help="Sizes of hidden layers.  \\[default: 512,512; cnn: 512; lstm: 256]")
     ] = None,
     wide: Annotated[bool, typer.Option("--wide", help="fc beside the closed form, which it then improves.")] = False,
     dropout: Annotated[
-        float | None, typer.Option(help="Share of hidden units left out.  [default: 0; cnn, lstm: 0.5]")
+        float | None, typer.Option(help="Share of hidden units left out.  \\[default: 0; cnn, lstm: 0.5]")
     ] = None,
     feature_dropout: Annotated[
-        float | None, typer.Option(help="Share of features left out.  [default: 0; cnn: 0.25; lstm: 0.2]")
+        float | None, typer.Option(help="Share of features left out.  \\[default: 0; cnn: 0.25; lstm: 0.2]")
     ] = None,
-    lam: Annotated[float | None, typer.Option(help="Penalty of the closed form.  [default: by validation]")] = None,
+    lam: Annotated[float | None, typer.Option(help="Penalty of the closed form.  \\[default: by validation]")] = None,
     tail: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="0 for frequent labels (P@k), 0.2 for rare ones (PSP@k).  [default: 0.1]"),
+        typer.Option(min=0, max=1, help="0 for frequent labels (P@k), 0.2 for rare ones (PSP@k).  \\[default: 0.1]"),
     ] = None,
     recall: Annotated[
         float | None,
-        typer.Option(min=0, help="Share of the errors on near rows to add; 0 keeps no rows.  [default: by validation]"),
+        typer.Option(
+            min=0, help="Share of the errors on near rows to add; 0 keeps no rows.  \\[default: by validation]"
+        ),
     ] = None,
     epochs: Epochs = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Rows of a step.  [default: 32 to 512]")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Its peak.  [default: 0.003]")] = None,
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Rows of a step.  \\[default: 32 to 512]")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Its peak.  \\[default: 0.003]")] = None,
     time_limit: TimeLimit = None,
     seed: Seed = 0,
     text: Annotated[
         bool | None,
         typer.Option(
             "--text/--features",
-            help="Make features of the texts, or take the data's.  [default: of texts where the closed form has some]",
+            help="Make features of the texts, or take the data's.  \\[default: texts in the closed form]",
         ),
     ] = None,
     tokenizer: Annotated[
-        str | None, typer.Option(help="word, or bpe: parts of words.  [default: word]", rich_help_panel=TEXT)
+        str | None, typer.Option(help="word, or bpe: parts of words.  \\[default: word]", rich_help_panel=TEXT)
     ] = None,
     vocabulary: Annotated[
-        int | None, typer.Option(min=3, help="Different tokens, at most.  [default: 50,000]", rich_help_panel=TEXT)
+        int | None, typer.Option(min=3, help="Different tokens, at most.  \\[default: 50,000]", rich_help_panel=TEXT)
     ] = None,
     longest: Annotated[
-        int | None, typer.Option(min=1, help="Tokens read of a text.  [default: 500]", rich_help_panel=TEXT)
+        int | None, typer.Option(min=1, help="Tokens read of a text.  \\[default: 500]", rich_help_panel=TEXT)
     ] = None,
     word_vectors: Annotated[
         Path | None, typer.Option(help="Start from this file of GloVe, word2vec or fastText.", rich_help_panel=TEXT)
     ] = None,
     embedding: Annotated[
-        int | None, typer.Option(min=1, help="Numbers in a word's vector.  [default: 300]", rich_help_panel=TEXT)
+        int | None, typer.Option(min=1, help="Numbers in a word's vector.  \\[default: 300]", rich_help_panel=TEXT)
     ] = None,
     filters: Annotated[
-        int | None, typer.Option(min=1, help="Of cnn, of each width.  [default: 128]", rich_help_panel=TEXT)
+        int | None, typer.Option(min=1, help="Of cnn, of each width.  \\[default: 128]", rich_help_panel=TEXT)
     ] = None,
     states: Annotated[
-        int | None, typer.Option(min=1, help="Of lstm, in each direction.  [default: 256]", rich_help_panel=TEXT)
+        int | None, typer.Option(min=1, help="Of lstm, in each direction.  \\[default: 256]", rich_help_panel=TEXT)
     ] = None,
-    precision: Annotated[str | None, typer.Option(help="32-true, bf16-mixed, ...  [default: 32-true]")] = None,
+    precision: Annotated[str | None, typer.Option(help="32-true, bf16-mixed, ...  \\[default: 32-true]")] = None,
     out: Annotated[Path, typer.Option(help="The model.")] = Path("model.safetensors"),
     log: Annotated[Path | None, typer.Option(help="Add a line of JSON for each epoch to this file.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw loss and validation into this PNG.")] = None,
@@ -254,7 +256,7 @@ def predict(
     ] = True,
     threshold: Annotated[float, typer.Option(help="Leave out labels with scores not above this.")] = -math.inf,
     form: Annotated[
-        str | None, typer.Option("--format", help="text, jsonl or xml.  [default: told by the first line]")
+        str | None, typer.Option("--format", help="text, jsonl or xml.  \\[default: told by the first line]")
     ] = None,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Answer a bad line with its error and go on.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write here, not to standard output.")] = None,
