@@ -81,6 +81,13 @@ def test_encode_sums_each_set(kind, size, seed, counts):
     wanted = torch.stack([every_vector(book)[one].sum(0) for one in sets])
     assert_close(book.encode(labels, offsets), wanted, atol=1e-5, rtol=1e-5)
     assert_close(book.encode(labels.int(), offsets.int()), wanted, atol=1e-5, rtol=1e-5)
+    weights = normal(len(labels), seed=2)
+    pairs = zip(sets, weights.split(counts), strict=True)
+    wanted = torch.stack([(every_vector(book)[one] * by[:, None]).sum(0) for one, by in pairs])
+    for tile in (1 << 20, 2 * size[1]):  # at once, and two labels or one set at a time
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("holobind.codebook.TILE", tile)
+            assert_close(book.encode(labels, offsets, weights), wanted, atol=1e-5, rtol=1e-5)
 
 
 @given(kinds, sizes, seeds, st.data())
@@ -411,6 +418,8 @@ def test_what_is_refused(kind):
         book.vectors(torch.tensor([0.5]))
     with pytest.raises(hb.ShapeError, match="must start at 0"):
         book.encode(torch.tensor([1, 2]), torch.tensor([0, 2, 1]))
+    with pytest.raises(hb.ShapeError, match=r"one weight a label, got \(3,\) for \(2,\)"):
+        book.encode(torch.tensor([1, 2]), torch.tensor([0]), torch.ones(3))
     with pytest.raises(hb.ShapeError, match="no row for the 2 labels"):
         book.encode(torch.tensor([1, 2]), torch.tensor([], dtype=torch.long))
     with pytest.raises(hb.ShapeError, match="wants 4 elements"):

@@ -117,7 +117,8 @@ class Codebook(nn.Module):
         """
         if weights is not None and weights.shape != labels.shape:
             raise ShapeError(f"encode: wants one weight a label, got {tuple(weights.shape)} for {tuple(labels.shape)}")
-        return self._encode(*checked_sets(labels, offsets, self.n_labels, self.device), weights)
+        by = None if weights is None else weights.to(self.device)
+        return self._encode(*checked_sets(labels, offsets, self.n_labels, self.device), by)
 
     def mix(self, weights: Tensor) -> Tensor:
         """sum_i weights[i] c_i over all labels: the derivative of `scores`.

@@ -1,4 +1,4 @@
-"""Features of texts, for datasets that bring none."""
+"""Features of texts: for datasets that bring none, and for models that read texts."""
 
 import re
 from collections import defaultdict

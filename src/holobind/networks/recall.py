@@ -200,9 +200,9 @@ class _Ready:
     def __init__(self, packed: Recall) -> None:
         self.W, self.bias, self.book = packed.weights(), packed.bias.float(), packed.codebook()
         self.sharpness, self.strength = packed.sharpness, packed.strength
-        self.X, self.Y = packed.remembered()
+        self.X, sets = packed.remembered()
+        self.Y = weighted(sets, lengths(np.bincount(sets.indices, minlength=sets.shape[1]), packed.tail))
         self.weight = rarities(self.X, packed.rarity)
-        self.Y = weighted(self.Y, lengths(np.bincount(self.Y.indices, minlength=self.Y.shape[1]), packed.tail))
         self.near = Near(unit_rows(weighted(self.X, self.weight)))
         size = self.X.shape[0] * packed.out_features
         # Pages that are never written take no memory.
