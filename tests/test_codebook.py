@@ -10,6 +10,7 @@ from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import holobind as hb
+from holobind import labelspace, ranking
 from holobind.errors import OptionError
 from holobind.labelspace import first_largest, merged
 from holobind.philox import phases, philox
@@ -181,13 +182,26 @@ class DenseTwin(hb.DenseCodebook):
         super().__init__(scores.T)
 
 
-@given(st.integers(1, 8), st.integers(1, 30), st.integers(0, 99), st.data())
-def test_first_largest_is_a_full_sort(rows, n, seed, data):
+@pytest.mark.parametrize("many", [0, labelspace.MANY])
+@given(st.integers(1, 8), st.integers(1, 200), st.integers(0, 99), st.data())
+def test_first_largest_is_a_full_sort(many, rows, n, seed, data):
+    """Also of -inf, compiled or not."""
     k = data.draw(st.integers(1, n))
-    scores = torch.randint(5, (rows, n), generator=torch.Generator().manual_seed(seed)).float()
-    found, where = first_largest(scores, k)
+    scores = torch.randint(-1, 5, (rows, n), generator=torch.Generator().manual_seed(seed)).log().nan_to_num(-torch.inf)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(labelspace, "MANY", many)
+        found, where = first_largest(scores, k)
     assert torch.equal(where, full_sort(scores, k))
     assert torch.equal(found, scores.gather(1, where))
+
+
+@pytest.mark.parametrize("at", [0, 100, 299])
+def test_a_nan_is_ranked_as_torch_does(at):
+    scores = normal(2, 300)
+    scores[1, at] = torch.nan
+    found, where = ranking.largest(scores[:1].numpy(), 5)
+    assert where[0].tolist() == scores[0].topk(5).indices.tolist()
+    assert ranking.largest(scores.numpy(), 5) is None
 
 
 @given(kinds, sizes, seeds)

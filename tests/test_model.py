@@ -111,6 +111,18 @@ def test_batches_change_nothing(monkeypatch):
     assert told[-1] == 1 and len(told) == 6 and sorted(told) == told
 
 
+def test_threads_change_nothing(monkeypatch):
+    """Batches are predicted side by side."""
+    monkeypatch.setattr("holobind.model.BATCH", 7)
+    model, before, found = build("fc"), torch.get_num_threads(), []
+    for threads in (1, 3):
+        torch.set_num_threads(threads)
+        found.append([*model.top_k(X, 3), model.scores(X), model.present(X).toarray()])
+    torch.set_num_threads(before)
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_inputs_may_be_any_kind_of_matrix():
     model = build()
     wanted = model.scores(X)

@@ -171,16 +171,20 @@ class OrbitCodebook(Codebook):
                 scored = irfft(product, n=d)
                 if start + width >= n_bases:
                     scored[:, -1, tail:] = -torch.inf
-                torch.amax(scored, -1, out=maxima[:, start : start + width])
+                if chosen < n_bases or width < n_bases:
+                    torch.amax(scored, -1, out=maxima[:, start : start + width])
                 if width < n_bases:
                     del scored
-            bases = first_largest(maxima, chosen)[1].sort(1).values
-            if width >= n_bases:
-                rows = torch.arange(len(part), device=v.device)[:, None] * n_bases
-                scored = scored.flatten(0, 1).index_select(0, (bases + rows).flatten()).view(len(part), chosen * d)
+            if chosen == n_bases <= width:  # all of them are looked at
+                bases = torch.arange(n_bases, device=v.device).expand(len(part), n_bases)
             else:
+                bases = first_largest(maxima, chosen)[1].sort(1).values
+            if width < n_bases:
                 scored = irfft(part * readers[bases], n=d)
                 scored[:, -1, tail:].masked_fill_(bases[:, -1:] == n_bases - 1, -torch.inf)
+            elif chosen < n_bases:
+                rows = torch.arange(len(part), device=v.device)[:, None] * n_bases
+                scored = scored.flatten(0, 1).index_select(0, (bases + rows).flatten())
             found, where = first_largest(scored.view(len(part), chosen * d), k)
             del scored
             best[top : top + height] = found
@@ -195,7 +199,7 @@ class OrbitCodebook(Codebook):
         return torch.cat(sums) if len(sums) > 1 else sums[0]
 
     def _vectors(self, ids: Tensor) -> Tensor:
-        starts = ids // self.dim * (3 * self.dim) + self.dim - ids
+        starts = self.starts(ids)
         if self.bases is not None:
             ring = irfft(self._conjugates().conj(), n=self.dim).repeat(1, 2).flatten()
             return ring[starts[:, None] + torch.arange(self.dim, device=starts.device)]
@@ -203,7 +207,7 @@ class OrbitCodebook(Codebook):
         return rings.as_strided((rings.numel() - self.dim + 1, self.dim), (1, 1)).index_select(0, starts)
 
     def rings(self) -> Tensor:
-        """Each base twice in a row, so that every roll of it is a slice: label i starts at 3 d (i // d) + d - i.
+        """Each base twice in a row, so that every roll of it is a slice, which starts at `starts`.
 
         Made when first used, and kept: training wants it, searching does not.
 
@@ -212,6 +216,10 @@ class OrbitCodebook(Codebook):
         if self._rings is None:
             self._rings = signals(self._readers.conj(), self.dim).repeat(1, 2).flatten()
         return self._rings
+
+    def starts(self, ids: Tensor) -> Tensor:
+        """Where in the rings the vectors of labels start."""
+        return ids // self.dim * (3 * self.dim) + self.dim - ids
 
     def bound(self, p: Tensor) -> Codebook:
         if self.bases is not None:

@@ -31,10 +31,15 @@ def pack(W: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     return packed, scales
 
 
+def levels(codes: Tensor, dim: int, bits: int) -> Tensor:
+    """The weights in halves of their scales, odd numbers.  Shapes: (f, ceil(bits d / 8)) -> (f, d) int8"""
+    n, each = 1 << bits, 8 // bits
+    found = torch.empty(len(codes), each * codes.shape[1], dtype=torch.int8)
+    for i in range(each):
+        found[:, i::each] = codes >> i * bits & n - 1
+    return found.mul_(2).sub_(n - 1)[:, :dim].contiguous()
+
+
 def unpack(codes: Tensor, scales: Tensor, dim: int, bits: int) -> Tensor:
     """The weights as float32.  Shapes: (f, ceil(bits d / 8)), (f) -> (f, d)"""
-    levels, each = 1 << bits, 8 // bits
-    W = torch.empty(len(codes), each * codes.shape[1])
-    for i in range(each):
-        W[:, i::each] = codes >> i * bits & levels - 1
-    return W.sub_((levels - 1) / 2).mul_(scales.float()[:, None])[:, :dim].contiguous()
+    return levels(codes, dim, bits) * (scales.float() / 2)[:, None]

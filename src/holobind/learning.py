@@ -25,7 +25,8 @@ from holobind.head import Head, HolographicHead, LinearHead
 from holobind.model import Model
 from holobind.networks import FC, AttentionLstm, Network, Recall, XmlCnn
 from holobind.networks.inputs import Examples, Index, SparseExamples, label_sets
-from holobind.networks.recall import lengths, unit_rows
+from holobind.networks.near import unit_rows
+from holobind.networks.recall import lengths
 from holobind.plan import Plan, Progress
 from holobind.recipe import Recipe
 

@@ -7,7 +7,7 @@ model.save(path), load(path)   one .safetensors (`model_file`)
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -23,14 +23,16 @@ from holobind.labelspace import merged
 from holobind.networks import Network, SparseExamples
 from holobind.networks.inputs import Examples, portions
 from holobind.ragged import checked_labels
+from holobind.threads import threaded
 
 if TYPE_CHECKING:
     from holobind.text import Tokenizer
 
 Inputs = Any  # a scipy sparse matrix, a dense array, or a sequence of texts
 Progress = Callable[[str, float], None]
+Result = TypeVar("Result")
 
-BATCH = 1024
+BATCH, LEAST = 1024, 64  # rows that are predicted in one go: at most, and at least, if so many are left
 LONGEST = 500  # tokens of a text
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -130,17 +132,33 @@ class Model(nn.Module):
             raise DataError("the features hold a NaN or a number too large for float32")
         return SparseExamples(X, self.normalise)
 
-    def outputs(self, inputs: Inputs, progress: Progress | None = None) -> Iterator[tuple[NDArray[np.intp], Tensor]]:
-        """What the network gives for batches of rows, and which rows they are; every row once."""
+    def outputs(
+        self,
+        inputs: Inputs,
+        then: Callable[[Tensor], Result],
+        progress: Progress | None = None,
+        *,
+        side_by_side: bool = True,
+    ) -> Iterator[tuple[NDArray[np.intp], Result]]:
+        """What `then` makes of the network's output for batches of rows, and which rows they are; every row once.
+
+        On the CPU, batches are worked on side by side, each on one thread, unless they are to come one by one.
+        """
         examples = inputs if hasattr(inputs, "batch") else self.examples(inputs)
         done = 0
         device = next(self.parameters()).device
+
+        def work(index: NDArray[np.intp]) -> tuple[NDArray[np.intp], Result]:
+            with torch.inference_mode():
+                return index, then(self.network(examples.batch(index).to(device)))
+
         was = self.training
         self.eval()
         try:
-            for index in portions(examples, np.arange(len(examples)), BATCH):
-                with torch.inference_mode():
-                    found = self.network(examples.batch(index).to(device))
+            aside = side_by_side and device.type == "cpu"
+            even = -(-len(examples) // (4 * torch.get_num_threads())) if aside else BATCH
+            batches = portions(examples, np.arange(len(examples)), min(BATCH, max(LEAST, even)))
+            for index, found in threaded(work, batches) if aside else map(work, batches):
                 yield index, found
                 done += len(index)
                 if progress:
@@ -160,8 +178,11 @@ class Model(nn.Module):
             raise OptionError(f"k must be from 1 to the number of labels, {self.n_labels}; got {k}")
         examples = self.examples(inputs)
         scores, ids = np.empty((len(examples), k), np.float32), np.empty((len(examples), k), np.int64)
-        for index, h in self.outputs(examples, progress):
-            values, found = self.best(h, k, together=together)
+
+        def best(h: Tensor) -> tuple[Tensor, Tensor]:
+            return self.best(h, k, together=together)
+
+        for index, (values, found) in self.outputs(examples, best, progress, side_by_side=not together):
             scores[index], ids[index] = values.float().cpu().numpy(), found.cpu().numpy()
         return scores, ids
 
@@ -186,22 +207,17 @@ class Model(nn.Module):
         """The score of every label.  Shapes: -> (rows, L)"""
         examples = self.examples(inputs)
         found = np.empty((len(examples), self.n_labels), np.float32)
-        for index, h in self.outputs(examples):
-            with torch.inference_mode():
-                scores = self.head.scores(h)
-                found[index] = (scores if self._places is None else scores[:, self._places]).float().cpu().numpy()
+        for index, scores in self.outputs(examples, self.head.scores):
+            found[index] = (scores if self._places is None else scores[:, self._places]).float().cpu().numpy()
         return found
 
     def present(self, inputs: Inputs, threshold: float = 0.5) -> Any:
         """All labels that pass the head's threshold, as an indicator matrix.  Shapes: -> sparse (rows, L)"""
         examples = self.examples(inputs)
         rows, labels = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for index, h in self.outputs(examples):
-            with torch.inference_mode():
-                found, offsets = self.head.present(h, threshold)
-                found = found if self._order is None else self._order[found]
+        for index, (found, offsets) in self.outputs(examples, lambda h: self.head.present(h, threshold)):
             rows.append(np.repeat(index, np.diff(offsets.cpu().numpy(), append=len(found))))
-            labels.append(found.cpu().numpy())
+            labels.append((found if self._order is None else self._order[found]).cpu().numpy())
         at = np.concatenate(rows), np.concatenate(labels)
         return sparse.csr_array((np.ones(len(at[0]), np.int32), at), shape=(len(examples), self.n_labels))
 

@@ -21,7 +21,8 @@ from holobind import solve
 from holobind.codebook import OrbitCodebook
 from holobind.errors import OptionError
 from holobind.metrics import ndcg_at_k
-from holobind.networks.recall import NEAREST, Near, Recall, errors, lengths, mean, rarities, shares, unit_rows, weighted
+from holobind.networks.near import Near, canonical, rarities
+from holobind.networks.recall import NEAREST, Encoder, Recall, lengths
 from holobind.solve import Progress
 from holobind.sparse import Sparse
 
@@ -75,15 +76,8 @@ def fit(
         raise OptionError(f"tail must be a number and not negative; got {tail}")
     n_labels = Y.shape[1]
     book = OrbitCodebook(n_labels, dim or solve.dimension(n_labels, MOST), seed)
-    rows, sets = sparse.csr_matrix(X, dtype=np.float32), label_sets(Y)
-    long = lengths(np.bincount(sets.indices, minlength=n_labels), tail)
-    ridge = partial(
-        solve.ridge,
-        tolerance=TOLERANCE[n_labels > book.dim],
-        label_weights=long,
-        seed=seed,
-        on_progress=on_progress,
-    )
+    rows, sets = canonical(sparse.csr_matrix(X, dtype=np.float32)), label_sets(Y)
+    ridge = partial(solve.ridge, tolerance=TOLERANCE[n_labels > book.dim], seed=seed, on_progress=on_progress)
     rarity, sharpness = 0.0, 2.0
     tried: list[Tried] = []
     searched: list[tuple[float, float]] = []
@@ -92,15 +86,18 @@ def fit(
         trials: list[_Trial] = []
         for held, kept in _folds(rows.shape[0], seed):
             X_kept, Y_kept = rows[kept], sets[kept]
+            long = lengths(np.bincount(Y_kept.indices, minlength=n_labels), tail)
             if lam is None and n_labels > book.dim > NARROW:  # lam does not depend on the crosstalk; strength does
                 narrow = OrbitCodebook(n_labels, NARROW, seed)
-                part = ridge(X_kept, Y_kept, narrow)
+                part = ridge(X_kept, Y_kept, narrow, label_weights=long)
                 lam, searched = part.lam, part.validation
-            start = ridge(X_kept, Y_kept, book, lam)
+            start = ridge(X_kept, Y_kept, book, lam, label_weights=long)
             lam, searched = start.lam, searched or start.validation
-            trials.append(_trial(rows[held], sets[held], X_kept, weighted(Y_kept, long), book, start))
+            packed = Recall.of(start.weights, start.bias, X_kept, Y_kept, strength=1.0, tail=tail, seed=seed)
+            trials.append(_trial(rows[held], sets[held], packed))
         rarity, sharpness, strength, tried = _choose(book, trials, strength)
-    found = ridge(rows, sets, book, lam, start=start)
+    long = lengths(np.bincount(sets.indices, minlength=n_labels), tail)
+    found = ridge(rows, sets, book, lam, start=start, label_weights=long)
     strength = 1.0 if strength is None else strength
     network = Recall.of(
         found.weights,
@@ -159,19 +156,16 @@ def _folds(n: int, seed: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.int
         yield np.sort(order[first : first + size]), np.sort(np.delete(order, np.s_[first : first + size]))
 
 
-def _trial(X: Sparse, Y: Sparse, X_kept: Sparse, Y_kept: Sparse, book: OrbitCodebook, found: solve.Solution) -> _Trial:
-    near = {}
+def _trial(X: Sparse, Y: Sparse, packed: Recall) -> _Trial:
+    encoder = Encoder(packed)
+    linear = encoder.linear(X)
+    means = {}
     for rarity in RARITY:
-        weight = rarities(X_kept, rarity)
-        near[rarity] = Near(unit_rows(weighted(X_kept, weight)))(weighted(X, weight), NEAREST)
-    used, which = np.unique(np.stack([ids for _, ids in near.values()]), return_inverse=True)
-    lacking = errors(book, X_kept[used], Y_kept[used], found.weights, found.bias).numpy()
-    means = {
-        (rarity, sharpness): mean(shares(similar, sharpness), places, lacking)
-        for (rarity, (similar, _)), places in zip(near.items(), which.reshape(len(near), Y.shape[0], -1), strict=True)
-        for sharpness in SHARPNESS
-    }
-    return _Trial(Y, solve.apply(X, found.weights, found.bias), means)
+        near = Near(encoder.X, rarities(encoder.X, rarity))(X, NEAREST)
+        for sharpness in SHARPNESS:
+            means[rarity, sharpness] = np.zeros_like(linear)
+            encoder.recall(means[rarity, sharpness], *near, sharpness, 1.0)
+    return _Trial(Y, torch.from_numpy(linear), {at: torch.from_numpy(mean) for at, mean in means.items()})
 
 
 def _choose(

@@ -26,7 +26,8 @@ from torch import Tensor
 from holobind.errors import DTypeError, OptionError, ShapeError
 from holobind.labelspace import Codebook
 from holobind.metrics import ndcg_at_k
-from holobind.sparse import WIDTH, Floats, Sparse, conjugate_gradients, gram, product, threaded
+from holobind.sparse import WIDTH, Floats, Sparse, conjugate_gradients, gram, product
+from holobind.threads import threaded
 
 Progress = Callable[[str, float], None]
 

@@ -5,18 +5,17 @@ results do not depend on the number of threads, which is torch's. benchmarks/ben
 torch's products.
 """
 
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
 import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from holobind.threads import threaded
+
 Sparse = Any  # scipy CSR in float32
 Floats = NDArray[np.float32]
-Result = TypeVar("Result")
 
 WIDTH = 64  # columns of a block
 
@@ -51,18 +50,6 @@ def gram(A: Sparse) -> Floats:
     return total.numpy()
 
 
-def threaded(work: Callable[[int], Result], items: range) -> Iterator[Result]:
-    """The results of independent pieces of work in order, made on torch's number of threads; stops at an error."""
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        futures = [pool.submit(work, item) for item in items]
-        try:
-            for future in futures:
-                yield future.result()
-        finally:
-            for future in futures:
-                future.cancel()
-
-
 @numba.njit(nogil=True, cache=True)
 def add_squares(ptr, index, value, out):  # type: ignore[no-untyped-def]
     """out += the sum of x x' over the rows x, without the sparse matrix that scipy would make first."""
@@ -92,6 +79,54 @@ def gather(ptr, index, value, V, out):  # type: ignore[no-untyped-def]
             for c in range(w):
                 out[r, c] += v0 * V[i0, c]
             j += 1
+
+
+@numba.njit(nogil=True, fastmath=True, cache=True)
+def add_rows(ptr, index, value, V, out):  # type: ignore[no-untyped-def]
+    """out += A V for V in eight bits, four entries of a row at a time."""
+    w = V.shape[1]
+    for r in range(len(ptr) - 1):
+        j, last = ptr[r], ptr[r + 1]
+        while j + 4 <= last:
+            i0, i1, i2, i3 = index[j], index[j + 1], index[j + 2], index[j + 3]
+            v0, v1, v2, v3 = value[j], value[j + 1], value[j + 2], value[j + 3]
+            for c in range(w):
+                out[r, c] += (
+                    v0 * np.float32(V[i0, c])
+                    + v1 * np.float32(V[i1, c])
+                    + v2 * np.float32(V[i2, c])
+                    + v3 * np.float32(V[i3, c])
+                )
+            j += 4
+        while j < last:
+            i0, v0 = index[j], value[j]
+            for c in range(w):
+                out[r, c] += v0 * np.float32(V[i0, c])
+            j += 1
+
+
+@numba.njit(nogil=True, cache=True)
+def add_slices(ptr, start, value, flat, out):  # type: ignore[no-untyped-def]
+    """out += weighted sums of slices of a long vector."""
+    for r in range(len(ptr) - 1):
+        for j in range(ptr[r], ptr[r + 1]):
+            s, v = start[j], value[j]
+            for c in range(out.shape[1]):
+                out[r, c] += v * flat[s + c]
+
+
+@numba.njit(nogil=True, fastmath=True, cache=True)
+def round_rows(V, out, steps):  # type: ignore[no-untyped-def]
+    """V in eight bits: the largest number of a row is 127 of its steps."""
+    for r in range(len(V)):
+        largest = np.float32(0)
+        for c in range(V.shape[1]):
+            x = abs(V[r, c])
+            largest = x if x > largest else largest
+        steps[r] = largest / np.float32(127)
+        inverse = np.float32(127) / largest if largest > 0 else np.float32(0)
+        for c in range(V.shape[1]):
+            out[r, c] = np.int8(np.rint(V[r, c] * inverse))
 
 
 @numba.njit(nogil=True, fastmath=True, cache=True)

@@ -15,7 +15,6 @@ label is make up for it: all is linear, so scores come out times these lengths, 
 
 from typing import Any, Self
 
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -26,11 +25,15 @@ from holobind import fewbits
 from holobind.codebook import OrbitCodebook
 from holobind.errors import OptionError
 from holobind.networks.inputs import Network, Rows
-from holobind.sparse import Floats, Sparse, gather, product, threaded
+from holobind.networks.near import Near, rarities, weighted
+from holobind.sparse import Floats, Sparse, add_rows, add_slices, round_rows
+from holobind.threads import by_rows
+
+Counts = NDArray[np.int16]
+Ids = NDArray[np.int64]
 
 NEAREST = 30  # rows whose errors are recalled
 TABLE = 1 << 30  # bytes of errors that are kept once they have been made
-COLUMNS = 1 << 26  # numbers in the dense columns
 SMALL = 1 << 21  # weights up to which four bits are spent on each: two lose a quarter of a point where features are few
 
 
@@ -93,7 +96,7 @@ class Recall(Network):
         }
         for name, buffer in buffers.items():
             self.register_buffer(name, buffer)
-        self._ready: _Ready | None = None
+        self._ready: Encoder | None = None
 
     @classmethod
     def of(
@@ -103,8 +106,8 @@ class Recall(Network):
         X: Sparse,
         Y: Sparse,
         *,
-        sharpness: float,
         strength: float,
+        sharpness: float = 2.0,
         rarity: float = 0.0,
         tail: float = 0.0,
         seed: int = 0,
@@ -136,7 +139,7 @@ class Recall(Network):
 
     def encode(self, X: Sparse) -> Tensor:
         """v of rows in CSR.  Shapes: (n, f) -> (n, d)"""
-        self._ready = self._ready or _Ready(self)
+        self._ready = self._ready or Encoder(self)
         return self._ready.encode(X)
 
     def remembered(self) -> tuple[Sparse, Sparse]:
@@ -194,56 +197,84 @@ class Recall(Network):
         return self.__dict__ | {"_ready": None}  # what is only made to be fast is made again
 
 
-class _Ready:
-    """The encoder unpacked, and the errors that were asked for so far."""
+class Encoder:
+    """A packed network made ready: weights in eight bits, and so the errors, which are made when they are asked for."""
 
     def __init__(self, packed: Recall) -> None:
-        self.W, self.bias, self.book = packed.weights(), packed.bias.float(), packed.codebook()
+        self.levels = fewbits.levels(packed.codes, packed.out_features, packed.bits).numpy()
+        self.scales = packed.scales.float().numpy() / 2
+        self.bias, self.book = packed.bias.float().numpy(), packed.codebook()
         self.sharpness, self.strength = packed.sharpness, packed.strength
         self.X, sets = packed.remembered()
         self.Y = weighted(sets, lengths(np.bincount(sets.indices, minlength=sets.shape[1]), packed.tail))
-        self.weight = rarities(self.X, packed.rarity)
-        self.near = Near(unit_rows(weighted(self.X, self.weight)))
-        size = self.X.shape[0] * packed.out_features
+        self.near = Near(self.X, rarities(self.X, packed.rarity)) if self.recalls else None
         # Pages that are never written take no memory.
-        self.table = np.empty((self.X.shape[0], packed.out_features), np.float32) if 4 * size <= TABLE else None
-        self.made = np.zeros(self.X.shape[0], bool)
+        n, d = self.X.shape[0], packed.out_features
+        self.table = np.empty((n, d), np.int8) if n * d <= TABLE else None
+        self.steps, self.made = np.empty(n, np.float32), np.zeros(n, bool)
+
+    @property
+    def recalls(self) -> bool:
+        return self.strength > 0 and self.X.shape[0] > 0
 
     def encode(self, X: Sparse) -> Tensor:
-        v = torch.from_numpy(product(X, self.W.numpy())).add_(self.bias)
-        if not self.strength or not self.X.shape[0]:
-            return v
-        similar, ids = self.near(weighted(X, self.weight), NEAREST)
-        share = shares(similar, self.sharpness) * np.float32(self.strength)
-        if self.table is None:
-            used, which = np.unique(ids, return_inverse=True)
-            return v.add_(mean(share, which.reshape(ids.shape), self._errors(used)))
-        new = np.unique(ids[~self.made[ids]])
-        if len(new):
-            self.table[new], self.made[new] = self._errors(new), True
-        return v.add_(mean(share, ids, self.table))
+        """v of rows.  Shapes: (n, f) -> (n, d)"""
+        v = self.linear(X)
+        if self.near is not None:
+            self.recall(v, *self.near(X, NEAREST), self.sharpness, self.strength)
+        return torch.from_numpy(v)
 
-    def _errors(self, rows: NDArray[np.int64]) -> Floats:
-        return errors(self.book, self.X[rows], self.Y[rows], self.W, self.bias).numpy()
+    def linear(self, X: Sparse) -> Floats:
+        """x W + b.  Shapes: (n, f) -> (n, d)"""
+        v = np.empty((X.shape[0], len(self.bias)), np.float32)
+        values = X.data * self.scales[X.indices]
 
+        def block(first: int, last: int) -> None:
+            v[first:last] = self.bias
+            add_rows(X.indptr[first : last + 1], X.indices, values, self.levels, v[first:last])
 
-def unit_rows(X: Sparse) -> Sparse:
-    """Rows divided by their lengths; a row of zeros stays one."""
-    found = sparse.csr_matrix(X)
-    if not found.has_canonical_format:  # the length of a row counts a feature once
-        found = found.copy()
-        found.sum_duplicates()
-    row = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr))
-    values = found.data.astype(np.float64)  # squares of large numbers fit
-    lengths = np.sqrt(np.bincount(row, values**2, minlength=found.shape[0]))
-    scaled = (values / np.where(lengths > 0, lengths, 1)[row]).astype(np.float32)
-    return sparse.csr_matrix((scaled, found.indices, found.indptr), found.shape)
+        by_rows(block, len(v))
+        return v
 
+    def recall(self, v: Floats, similar: Counts, ids: Ids, sharpness: float, strength: float) -> None:
+        """Add to v the mean errors of the nearest rows, by powers of their similarities.  Shapes: (n, d), 2 x (n, k)"""
+        n, k = ids.shape
+        table, steps, ends = self.table, self.steps, np.arange(0, n * k + 1, k)
+        if table is None:
+            used, ids = (part.reshape(-1, *part.shape[1:]) for part in np.unique(ids, return_inverse=True))
+            table, steps = self._errors(used)
+        else:
+            new = np.unique(ids[~self.made[ids]])
+            if len(new):
+                table[new], steps[new] = self._errors(new)
+                self.made[new] = True
+        flat = ids.ravel()
 
-def rarities(X: Sparse, power: float) -> Floats:
-    """idf^power of each feature: log (1 + n) / (1 + df) for n rows of which df have it.  Shapes: (n, f) -> (f)"""
-    having = np.bincount(X.indices, minlength=X.shape[1])
-    return (np.log((1 + X.shape[0]) / (1 + having)) ** power).astype(np.float32)
+        def block(first: int, last: int) -> None:
+            share = shares(similar[first:last], sharpness) * np.float32(strength)
+            values = (share * steps[ids[first:last]]).ravel()
+            add_rows(ends[first : last + 1] - first * k, flat[first * k :], values, table, v[first:last])
+
+        by_rows(block, n)
+
+    def _errors(self, rows: Ids) -> tuple[NDArray[np.int8], Floats]:
+        """What the linear encoder lacks on some training rows, rounded, and the steps that it is rounded to.
+
+        Shapes: (m) -> (m, d), (m)
+        """
+        X, Y, d = self.X[rows], self.Y[rows], len(self.bias)
+        values = -X.data * self.scales[X.indices]
+        rings, starts = self.book.rings().numpy(), self.book.starts(torch.from_numpy(Y.indices)).numpy()
+        found, steps = np.empty((len(rows), d), np.int8), np.empty(len(rows), np.float32)
+
+        def block(first: int, last: int) -> None:
+            lacking = np.broadcast_to(-self.bias, (last - first, d)).copy()
+            add_slices(Y.indptr[first : last + 1], starts, Y.data, rings, lacking)
+            add_rows(X.indptr[first : last + 1], X.indices, values, self.levels, lacking)
+            round_rows(lacking, found[first:last], steps[first:last])
+
+        by_rows(block, len(rows))
+        return found, steps
 
 
 def lengths(counts: NDArray[np.int64], tail: float) -> Floats:
@@ -251,52 +282,7 @@ def lengths(counts: NDArray[np.int64], tail: float) -> Floats:
     return ((max(int(counts.max(initial=1)), 1) / np.maximum(counts, 1)) ** tail).astype(np.float32)
 
 
-def weighted(X: Sparse, weight: Floats) -> Sparse:
-    """Every column times its weight.  Shapes: (n, f), (f) -> (n, f)"""
-    return sparse.csr_matrix((X.data * weight[X.indices], X.indices, X.indptr), X.shape)
-
-
-class Near:
-    """The rows nearest to others, by products, exactly.
-
-    Products go through the lists of rows that have a feature. An entry of a list is added where it belongs, which takes
-    as long as `dense` numbers of a column that has all rows: features of more than that share are kept as columns.
-    """
-
-    def __init__(self, X: Sparse, dense: float = 10) -> None:
-        back = sparse.csr_matrix(X.T)
-        having = np.diff(back.indptr)
-        self.n = X.shape[0]
-        most = np.argsort(-having, kind="stable")[: COLUMNS // max(self.n, 1)]
-        frequent = np.sort(most[having[most] * dense > self.n])
-        column = np.full(len(having), -1, np.int32)  # of a feature
-        column[frequent] = np.arange(len(frequent))
-        listed = np.where(column < 0, having, 0)
-        kept = np.repeat(listed > 0, having)
-        lists = back.indices[kept].astype(np.uint32)  # unsigned: compiled code need not look for negative ones
-        self.features = column, back[frequent].toarray(), np.append(0, np.cumsum(listed)), lists, back.data[kept]
-
-    def __call__(self, rows: Sparse, k: int) -> tuple[Floats, NDArray[np.int64]]:
-        """The k largest positive products of each row, largest first, and with which rows.
-
-        Among equals the earlier row comes first. Where fewer than k are positive, products of 0 with row 0 fill up.
-        Shapes: (m, f) -> (m, k), (m, k)
-        """
-        m = rows.shape[0]
-        products, ids = np.zeros((m, k), np.float32), np.zeros((m, k), np.int64)
-        step = max(1, -(-m // (4 * torch.get_num_threads())))
-
-        def work(first: int) -> None:
-            some = slice(first, first + step)
-            ends = rows.indptr[first : first + step + 1]
-            _nearest(ends, rows.indices, rows.data, *self.features, self.n, products[some], ids[some])
-
-        for _ in threaded(work, range(0, m, step)):
-            pass
-        return products, ids
-
-
-def shares(similar: Floats, sharpness: float) -> Floats:
+def shares(similar: Counts, sharpness: float) -> Floats:
     """Powers of similarities, as shares of their sum; all 0 where nothing is similar.  Shapes: (n, k) -> (n, k)"""
     # In float64, whose last bit may differ with the place in an array: float32's then does not.
     ratios = similar.astype(np.float64)
@@ -307,28 +293,6 @@ def shares(similar: Floats, sharpness: float) -> Floats:
     return np.divide(powers, total, out=powers, where=total > 0).astype(np.float32)
 
 
-def mean(share: Floats, ids: NDArray[np.int64], found: Floats) -> Tensor:
-    """Sums of rows of `found`, weighted by shares.  Shapes: (n, k), (n, k), (m, d) -> (n, d)"""
-    n, k = share.shape
-    out = np.empty((n, found.shape[1]), np.float32)
-    ends, flat, values = np.arange(0, n * k + 1, k), ids.ravel(), share.ravel()
-    step = max(1, -(-n // (2 * torch.get_num_threads())))
-
-    def block(first: int) -> None:  # by rows: few of `found` are wanted, and columns of it would be copied
-        gather(ends[first : first + step + 1], flat, values, found, out[first : first + step])
-
-    for _ in threaded(block, range(0, n, step)):
-        pass
-    return torch.from_numpy(out)
-
-
-def errors(book: OrbitCodebook, X: Sparse, Y: Sparse, W: Tensor, bias: Tensor) -> Tensor:
-    """What the linear encoder lacks; Y holds lengths of label vectors.  Shapes: X (m, f), Y (m, L) -> (m, d)"""
-    labels, offsets = (torch.from_numpy(part.astype(np.int64)) for part in (Y.indices, Y.indptr[:-1]))
-    wanted = book.encode(labels, offsets, torch.from_numpy(np.asarray(Y.data, np.float32)))
-    return wanted - torch.from_numpy(product(X, W.numpy())).add_(bias)
-
-
 def _ids(size: int) -> torch.dtype:
     """Of ids below `size`: their lowest 16 bits, where these do (torch can hold uint16, but not pickle it)."""
     return torch.int16 if size <= 1 << 16 else torch.int32
@@ -337,34 +301,3 @@ def _ids(size: int) -> torch.dtype:
 def _as_ids(stored: Tensor) -> NDArray[np.int32]:
     array = stored.numpy()
     return (array.view(np.uint16) if array.dtype == np.int16 else array).astype(np.int32)
-
-
-@numba.njit(nogil=True, cache=True)
-def _nearest(ptr, index, value, column, columns, ends, lists, weights, n, products, ids):  # type: ignore[no-untyped-def]
-    """Products through columns and lists; the best k by insertion, where few ever enter."""
-    k = products.shape[1]
-    scores = np.empty(n, np.float32)
-    for r in range(len(ptr) - 1):
-        scores[:] = 0
-        for j in range(ptr[r], ptr[r + 1]):
-            x, f = value[j], index[j]
-            if column[f] >= 0:
-                dense = columns[column[f]]
-                for i in range(n):
-                    scores[i] += x * dense[i]
-            else:
-                for t in range(ends[f], ends[f + 1]):
-                    scores[lists[t]] += x * weights[t]
-        best, which = products[r], ids[r]
-        least = best[k - 1]
-        for i in range(n):
-            s = scores[i]
-            if s > least:
-                c = k - 1
-                while c > 0 and s > best[c - 1]:
-                    best[c] = best[c - 1]
-                    which[c] = which[c - 1]
-                    c -= 1
-                best[c] = s
-                which[c] = i
-                least = best[k - 1]

@@ -1,0 +1,230 @@
+"""Which rows are nearest to others, by cosines in eight bits, on all cores.
+
+A row x of length 1 is rounded towards 0 to whole numbers r = [127 x], and keeps the factor a for which a r is nearest
+to x; a question is rounded to [250 x]. Sums of products then fit 16 bits, by Cauchy and Schwarz: processors add sixteen
+such numbers at once, and in whatever order, the sum is the same.
+"""
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from holobind.sparse import Floats, Sparse
+from holobind.threads import by_rows
+
+COLUMNS = 1 << 26  # numbers in the dense columns
+ROW, QUESTION = 127, 250  # lengths of what is rounded: together below 2^15
+ONE = 1 << 14  # a factor of 1 / ROW
+GROUPS = 32  # products of which only the largest is looked at first
+TILE = 8192  # rows whose products with some questions are made in turn, so that columns of features stay in the cache
+ROOM = 1 << 20  # products that are made in turn, unless there are more rows
+_U = np.uint64  # unsigned: compiled code need not look for negative indices
+
+
+def canonical(X: Sparse) -> Sparse:
+    """CSR in which a row has a feature once, and none that is 0; a copy, if need be."""
+    found = sparse.csr_matrix(X)
+    if not (found.has_canonical_format and found.data.all()):
+        found = found.copy()
+        found.sum_duplicates()
+        found.eliminate_zeros()
+    return found
+
+
+def unit_rows(X: Sparse) -> Sparse:
+    """Rows divided by their lengths; a row of zeros stays one."""
+    found = canonical(X)
+    row = np.repeat(np.arange(found.shape[0]), np.diff(found.indptr))
+    values = found.data.astype(np.float64)  # squares of large numbers fit
+    lengths = np.sqrt(np.bincount(row, values**2, minlength=found.shape[0]))
+    scaled = (values / np.where(lengths > 0, lengths, 1)[row]).astype(np.float32)
+    return sparse.csr_matrix((scaled, found.indices, found.indptr), found.shape)
+
+
+def rarities(X: Sparse, power: float) -> Floats:
+    """idf^power of each feature: log (1 + n) / (1 + df) for n rows of which df have it.  Shapes: (n, f) -> (f)"""
+    having = np.minimum(np.bincount(X.indices, minlength=X.shape[1]), X.shape[0])  # a file may have one twice in a row
+    return (np.log((1 + X.shape[0]) / (1 + having)) ** power).astype(np.float32)
+
+
+def weighted(X: Sparse, weight: Floats) -> Sparse:
+    """Every column times its weight.  Shapes: (n, f), (f) -> (n, f)"""
+    return sparse.csr_matrix((X.data * weight[X.indices], X.indices, X.indptr), X.shape)
+
+
+class Near:
+    """The rows nearest to others, features counting by their weights.
+
+    Products go through the lists of rows that have a feature. An entry of a list is added where it belongs, which takes
+    as long as `dense` numbers of a column that has all rows: features of more than that share are kept as columns.
+    """
+
+    def __init__(self, X: Sparse, weight: Floats, dense: float = 32) -> None:
+        rows = unit_rows(weighted(X, weight))
+        self.n, self.weight = rows.shape[0], weight
+        self.width = -(-self.n // (16 * GROUPS)) * 16 * GROUPS  # rows of zeros follow the last one
+        rounded = np.trunc(rows.data * ROW)
+        row = np.repeat(np.arange(self.n), np.diff(rows.indptr))
+        squares = np.bincount(row, rounded**2, minlength=self.width)
+        nearest = np.bincount(row, rows.data * rounded, minlength=self.width) / np.maximum(squares, 1)
+        self.factor = np.rint(nearest * (ROW * ONE)).clip(0, 2 * ONE - 1).astype(np.int16)
+        back = sparse.csr_matrix(sparse.csr_matrix((rounded.astype(np.int8), rows.indices, rows.indptr), rows.shape).T)
+        having = np.diff(back.indptr)
+        most = np.argsort(-having, kind="stable")[: COLUMNS // max(self.width, 1)]
+        frequent = np.sort(most[having[most] * dense > self.n])
+        column = np.full(len(having), -1, np.int32)  # of a feature
+        column[frequent] = np.arange(len(frequent))
+        listed = np.where(column < 0, having, 0)
+        kept = np.repeat(listed > 0, having)
+        self.columns = np.zeros((len(frequent), self.width), np.int8)
+        self.columns[:, : self.n] = back[frequent].toarray()
+        lists = back.indices[kept].astype(np.uint32)
+        self.features = column, self.columns.ravel(), np.append(0, np.cumsum(listed)), lists, back.data[kept]
+
+    def __call__(self, X: Sparse, k: int) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
+        """The k largest positive cosines of each row, times a number, largest first, and with which rows.
+
+        Among equals the earlier row comes first. Where fewer than k are positive, 0 and row 0 fill up.
+        Shapes: (m, f) -> (m, k), (m, k)
+        """
+        rows = canonical(X)
+        m = rows.shape[0]
+        similar, ids = np.zeros((m, k), np.int16), np.zeros((m, k), np.int64)
+
+        def work(first: int, last: int) -> None:
+            ends = rows.indptr[first : last + 1]
+            room = np.empty((min(last - first, max(1, min(16, ROOM // self.width))), self.width), np.int16)
+            asked = _questions(ends, rows.indices, rows.data, self.weight)
+            found = similar[first:last], ids[first:last]
+            _nearest(ends, rows.indices, asked, *self.features, self.factor, room, *found)
+
+        if self.n:
+            by_rows(work, m)
+        return similar, ids
+
+
+@numba.njit(nogil=True, cache=True)
+def _questions(ptr, index, value, weight):  # type: ignore[no-untyped-def]
+    """Rows times weights, at length QUESTION, rounded towards 0."""
+    asked = np.zeros(ptr[-1] - ptr[0], np.int16)
+    for r in range(len(ptr) - 1):
+        total = 0.0
+        for j in range(ptr[r], ptr[r + 1]):
+            total += np.float64(value[j] * weight[index[j]]) ** 2
+        if total > 0:
+            scale = QUESTION / np.sqrt(total)
+            for j in range(ptr[r], ptr[r + 1]):
+                asked[j - ptr[0]] = np.int16(value[j] * weight[index[j]] * scale)
+    return asked
+
+
+@numba.njit(nogil=True, cache=True)
+def _nearest(ptr, index, asked, column, columns, ends, lists, entries, factor, room, similar, ids):  # type: ignore[no-untyped-def]
+    """Products of a few questions with all rows, through lists and columns; then the best k of each."""
+    n, start = len(factor), ptr[0]
+    width, flat = _U(n), room.reshape(-1)
+    maxima = np.empty(n // GROUPS, np.int16)
+    longest = 0
+    for r in range(len(ptr) - 1):
+        longest = max(longest, ptr[r + 1] - ptr[r])
+    at, by = np.empty(longest, np.uint64), np.empty(longest, np.int16)
+    for first in range(0, len(ptr) - 1, len(room)):
+        last = min(first + len(room), len(ptr) - 1)
+        flat[:] = 0
+        for r in range(first, last):
+            base = _U(r - first) * width
+            for j in range(ptr[r], ptr[r + 1]):
+                f, q = index[j], asked[j - start]
+                if column[f] < 0:
+                    for t in range(ends[f], ends[f + 1]):
+                        flat[base + lists[t]] += np.int16(q * entries[t])
+        for top in range(0, n, TILE):
+            size = _U(min(TILE, n - top))
+            for r in range(first, last):
+                used = 0
+                for j in range(ptr[r], ptr[r + 1]):
+                    c = column[index[j]]
+                    if c >= 0:
+                        at[used], by[used] = _U(c) * width + _U(top), asked[j - start]
+                        used += 1
+                _add_columns(flat, _U(r - first) * width + _U(top), size, columns, at, by, used)
+        for r in range(first, last):
+            base = _U(r - first) * width
+            for i in range(width):
+                flat[base + i] = np.int16((np.int32(flat[base + i]) * np.int32(factor[i])) >> np.int32(16))
+            _best(flat, base, maxima, similar[r], ids[r])
+
+
+@numba.njit(nogil=True, cache=True)
+def _add_columns(flat, base, size, columns, at, by, used):  # type: ignore[no-untyped-def]
+    """Columns times numbers, four at a time, so that sums are read and written a quarter as often."""
+    u = 0
+    while u + 4 <= used:
+        a0, a1, a2, a3 = at[u], at[u + 1], at[u + 2], at[u + 3]
+        q0, q1, q2, q3 = by[u], by[u + 1], by[u + 2], by[u + 3]
+        for i in range(size):
+            more = q0 * columns[a0 + i] + q1 * columns[a1 + i] + q2 * columns[a2 + i] + q3 * columns[a3 + i]
+            flat[base + i] = np.int16(flat[base + i] + more)
+        u += 4
+    while u < used:
+        a0, q0 = at[u], by[u]
+        for i in range(size):
+            flat[base + i] = np.int16(flat[base + i] + q0 * columns[a0 + i])
+        u += 1
+
+
+@numba.njit(nogil=True, cache=True)
+def _best(flat, base, maxima, best, which):  # type: ignore[no-untyped-def]
+    """The k largest numbers: k groups reach the k-th of their maxima, so smaller numbers are not wanted.
+
+    Numbers i, i + q, i + 2 q and so on are a group: maxima of q groups are made side by side.
+    """
+    k, q = len(best), _U(len(maxima))
+    maxima[:] = 0
+    for g in range(_U(0), _U(GROUPS), _U(4)):
+        a = base + g * q
+        b, c, d = a + q, a + q + q, a + q + q + q
+        for i in range(q):
+            maxima[i] = max(maxima[i], flat[a + i], flat[b + i], flat[c + i], flat[d + i])
+    bound = _largest_that_many_reach(maxima, k)
+    for i in range(q):
+        if maxima[i] >= bound:
+            for g in range(_U(GROUPS)):
+                at = g * q + i
+                s = flat[base + at]
+                if s >= bound and _before(s, at, best[k - 1], which[k - 1]):
+                    p = k - 1
+                    while p > 0 and _before(s, at, best[p - 1], which[p - 1]):
+                        best[p], which[p] = best[p - 1], which[p - 1]
+                        p -= 1
+                    best[p], which[p] = s, at
+
+
+@numba.njit(nogil=True, cache=True)
+def _before(s, at, other, there):  # type: ignore[no-untyped-def]
+    return s > other or (s == other and at < there)
+
+
+@numba.njit(nogil=True, cache=True)
+def _largest_that_many_reach(numbers, many):  # type: ignore[no-untyped-def]
+    """The largest bound that so many numbers reach, or 1, by bisection."""
+    low, high = 1, 1 << 15
+    while high - low > 1:
+        middle = (low + high) >> 1
+        bound, count = np.int16(middle), 0
+        for first in range(0, len(numbers), 1 << 14):
+            count += _reaching(numbers[first : first + (1 << 14)], bound)
+        if count >= many:
+            low = middle
+        else:
+            high = middle
+    return np.int16(low)
+
+
+@numba.njit(nogil=True, cache=True)
+def _reaching(numbers, bound):  # type: ignore[no-untyped-def]
+    count = np.int16(0)  # as wide as what is compared, for vector units
+    for i in range(len(numbers)):
+        count = np.int16(count + (1 if numbers[i] >= bound else 0))
+    return count
