@@ -199,7 +199,7 @@ def test_first_largest_is_a_full_sort(many, rows, n, seed, data):
 def test_a_nan_is_ranked_as_torch_does(at):
     scores = normal(2, 300)
     scores[1, at] = torch.nan
-    found, where = ranking.largest(scores[:1].numpy(), 5)
+    _, where = ranking.largest(scores[:1].numpy(), 5)
     assert where[0].tolist() == scores[0].topk(5).indices.tolist()
     assert ranking.largest(scores.numpy(), 5) is None
 

@@ -2,12 +2,16 @@
 
 import json
 import random
+import zlib
 
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 import holobind as hb
+from holobind import container
+from holobind.errors import FileError
 
 
 @pytest.fixture
@@ -93,3 +97,64 @@ def test_a_file_with_changed_bytes_is_read_or_refused_but_never_crashes(saved):
             assert hb.Vocabulary.load(saved).vectors.isfinite().all()
         except hb.FileError as error:
             assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize("dtype", list(container.DTYPES.values()), ids=str)
+def test_deflated_tensors_come_back_as_they_were(tmp_path, dtype):
+    tensors = {"a": torch.arange(1000).remainder(7).to(dtype).view(10, 100), "empty": torch.zeros(0, dtype=dtype)}
+    container.write(tmp_path / "f", "thing", 1, {}, tensors, deflate=["a", "empty"])
+    header, found = container.read(tmp_path / "f", "thing", 1)
+    assert "deflated" not in header
+    for name, tensor in tensors.items():
+        assert found[name].dtype == dtype and torch.equal(found[name], tensor)
+    plain = tmp_path / "plain"
+    container.write(plain, "thing", 1, {}, tensors)
+    assert (tmp_path / "f").stat().st_size < plain.stat().st_size
+
+
+def test_what_deflating_does_not_make_smaller_stays_as_it_is(tmp_path):
+    tensors = {
+        "noise": torch.randint(-128, 128, (1000,), dtype=torch.int8),
+        "zeros": torch.zeros(10**6, dtype=torch.int8),
+    }
+    container.write(tmp_path / "f", "thing", 1, {}, tensors, deflate=list(tensors))
+    with safe_open(tmp_path / "f", framework="pt") as file:
+        for name, tensor in tensors.items():  # zeros: a file whose tensors are so much larger is not read
+            assert torch.equal(file.get_tensor(name), tensor)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        [],
+        {"a": None},
+        {"b": ["torch.int8", [1000]]},
+        {"a": ["torch.int8", [999]]},
+        {"a": ["torch.int8", [1001]]},
+        {"a": ["torch.int8", [10**12]]},
+        {"a": ["torch.int8", [10**40, 0]]},
+        {"a": ["torch.int8", [-1, -1000]]},
+        {"a": ["torch.int8", [1e3]]},
+        {"a": ["torch.complex64", [125]]},
+        {"a": ["os.system", [1000]]},
+        {"noise": ["torch.int8", [1000]]},
+        {"floats": ["torch.int8", [1000]]},
+    ],
+    ids=str,
+)
+def test_deflated_tensors_that_are_not_what_they_claim_are_refused(tmp_path, said):
+    tensors = {
+        "a": torch.frombuffer(bytearray(zlib.compress(bytes(range(250)) * 4)), dtype=torch.uint8),
+        "noise": torch.randint(256, (100,), dtype=torch.uint8),
+        "floats": torch.ones(100),
+    }
+    hostile(tmp_path / "f", {"kind": "thing", "version": 1, "deflated": said}, **tensors)
+    with pytest.raises(FileError, match="cannot be unpacked; get it again"):
+        container.read(tmp_path / "f", "thing", 1)
+
+
+def test_a_bomb_is_refused_before_it_fills_memory(tmp_path):
+    bomb = torch.frombuffer(bytearray(zlib.compress(bytes(10**7))), dtype=torch.uint8)
+    hostile(tmp_path / "f", {"kind": "thing", "version": 1, "deflated": {"a": ["torch.int8", [10**7]]}}, a=bomb)
+    with pytest.raises(FileError, match="cannot be unpacked"):
+        container.read(tmp_path / "f", "thing", 1)

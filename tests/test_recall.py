@@ -192,7 +192,7 @@ def test_the_best_of_what_was_tried_is_taken():
     found = recall.fit(*problem(n=200))
     at = {tuple(chosen): score for *chosen, score in found.validation}
     network = found.network
-    chosen = at[network.rarity, network.sharpness, network.strength]
+    chosen = at[network.rarity, network.sharpness, network.strength, network.share]
     assert chosen == max(score for (rarity, *_), score in at.items() if rarity == network.rarity)
     assert max(at.values()) - chosen <= recall.MARGIN
 

@@ -5,13 +5,15 @@ The header is the value of "holobind" in safetensors' own metadata:
     {"kind": "vocabulary", "version": 1, ...}
 
 safetensors itself checks that its header is short and that every tensor lies within the file, so nothing larger than
-the file is ever allocated; but for lists of names, which are stored as lines, deflated (`packed`).
+the file is ever allocated; but for what is deflated: lists of names, stored as lines (`packed`), and tensors that the
+header names, with their types and shapes, under "deflated", none of which may be MOST times as large as in the file.
 """
 
 import json
+import math
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +25,27 @@ from torch import Tensor
 from holobind.errors import DataError, FileError
 
 KEY = "holobind"
+MOST = 256
+DTYPES = {str(dtype): dtype for dtype in (torch.int8, torch.int16, torch.int32, torch.int64, torch.float16)}
 
 
-def write(path: str | Path, kind: str, version: int, header: dict[str, Any], tensors: dict[str, Tensor]) -> None:
-    """Write a file whole or not at all: under another name first, then renamed."""
+def write(
+    path: str | Path,
+    kind: str,
+    version: int,
+    header: dict[str, Any],
+    tensors: dict[str, Tensor],
+    deflate: Collection[str] = (),
+) -> None:
+    """Write a file whole or not at all: under another name first, then renamed. Some tensors may be deflated."""
     path = Path(path)
-    text = json.dumps({"kind": kind, "version": version, **header}, ensure_ascii=False)
+    tensors, deflated = dict(tensors), {}
+    for name in deflate:
+        small = zlib.compress(tensors[name].contiguous().numpy().tobytes(), 6)
+        if len(small) < tensors[name].nbytes < MOST * len(small):
+            deflated[name] = str(tensors[name].dtype), list(tensors[name].shape)
+            tensors[name] = torch.frombuffer(bytearray(small), dtype=torch.uint8)
+    text = json.dumps({"kind": kind, "version": version, **header, "deflated": deflated}, ensure_ascii=False)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, part, metadata={KEY: text})
@@ -53,7 +70,8 @@ def read(path: str | Path, kind: str, version: int) -> tuple[dict[str, Any], dic
                 raise FileError(f"{path} is a safetensors file, but not one of holobind's: its header has no {KEY!r}")
             header = json.loads(text)
             _check(path, header, kind, version)
-            return header, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return header, tensors | _inflated(path, header.pop("deflated", {}), tensors)
     except (SafetensorError, OSError) as error:
         raise FileError(f"{path} is not a safetensors file, or damaged ({error}); get it again") from error
     except (ValueError, RecursionError) as error:
@@ -69,6 +87,31 @@ def _check(path: Path, header: object, kind: str, version: int) -> None:
     if not isinstance(header.get("version"), int) or not 1 <= header["version"] <= version:
         found = str(header.get("version"))[:20]
         raise FileError(f"{path} has format version {found}; this holobind reads 1 to {version}: update it")
+
+
+def _inflated(path: Path, deflated: object, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    found = {}
+    for name, said in deflated.items() if isinstance(deflated, dict) else [("its header", None)]:
+        small, tensor = tensors.get(name), None
+        match said:
+            case [str(kind), list(shape)] if kind in DTYPES and all(type(n) is int and 0 <= n < 1 << 48 for n in shape):
+                size = math.prod(shape) * DTYPES[kind].itemsize
+                if small is not None and small.dtype == torch.uint8 and 0 < size < MOST * small.numel():
+                    tensor = _inflate(small, size, DTYPES[kind], shape)
+        if tensor is None:
+            raise FileError(f"{path} is damaged: {name[:60]} cannot be unpacked; get it again")
+        found[name] = tensor
+    return found
+
+
+def _inflate(small: Tensor, size: int, dtype: torch.dtype, shape: list[int]) -> Tensor | None:
+    unpacking = zlib.decompressobj()
+    try:
+        data = unpacking.decompress(small.numpy().tobytes(), size + 1)
+    except zlib.error:
+        return None
+    whole = len(data) == size and unpacking.eof and not unpacking.unused_data
+    return torch.frombuffer(bytearray(data), dtype=dtype).view(shape) if whole else None
 
 
 def packed(names: Sequence[str]) -> Tensor:

@@ -72,8 +72,9 @@ def _network(network: Network) -> str:
         layers = ", ".join(map(str, said["layers"]))
         return f"LSTM of {said['states']} states in both directions, attention, hidden layers {layers}"
     if isinstance(network, Recall):
-        kept = len(network.row_ends) - 1
-        return f"linear network that recalls its errors on {kept:,} rows" if network.strength else "linear network"
+        errors = f" that recalls its errors on {len(network.row_ends) - 1:,} rows" if network.strength else ""
+        trees = "" if network.forest is None else f" and {len(network.forest.roots)} trees"
+        return f"linear network{errors}{trees}"
     hidden = getattr(network, "hidden", ())
     told = f"network with hidden layers {', '.join(map(str, hidden))}" if hidden else "linear network"
     return told if getattr(network, "wide", None) is None else f"{told} and a linear path"

@@ -332,6 +332,7 @@ def _recalling(X: Any, Y: Any, recipe: Recipe, watch: Watch) -> tuple[Recall, di
         "strength": network.strength,
         "sharpness": network.sharpness,
         "rarity": network.rarity,
+        "share": network.share,
         "rows": len(network.row_ends) - 1,
         "validation": [[*at, round(score, 3)] for *at, score in found.validation],
     }

@@ -99,7 +99,7 @@ def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
             raise OptionError("a model with a text network is saved with its tokenizer; give it one")
         header["tokens"], packed = _pack(model.tokenizer, model.longest)
         tensors |= packed
-    container.write(path, "model", VERSION, header, tensors)
+    container.write(path, "model", VERSION, header, tensors, [f"network.{name}" for name in model.network.deflated])
 
 
 def read(path: str | Path) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Learning for `networks.Recall`: ridge regression, then how much of its errors on near rows to add, on rows held out.
 
 W is ridge regression onto the sums of label vectors (`solve`), which chooses lam; rarity, sharpness and strength are
-chosen by nDCG@5, too. How much longer the vectors of rare labels are, `tail`, is not: nDCG@5 hardly tells, and what
-tells, measures for rare labels, would be paid in others. Rows are to have length 1.
+chosen by nDCG@5, too, and whether trees are grown (`grow`) where features are few beside the rows. How much longer the
+vectors of rare labels are, `tail`, is not: nDCG@5 hardly tells, and what tells, measures for rare labels, would be paid
+in others. Rows are to have length 1.
 """
 
 from collections.abc import Iterator
@@ -20,7 +21,9 @@ from torch import Tensor
 from holobind import solve
 from holobind.codebook import OrbitCodebook
 from holobind.errors import OptionError
+from holobind.grow import grow
 from holobind.metrics import ndcg_at_k
+from holobind.networks.forest import FEATURES
 from holobind.networks.near import Near, canonical, rarities
 from holobind.networks.recall import NEAREST, Encoder, Recall, lengths
 from holobind.solve import Progress
@@ -35,15 +38,17 @@ NARROW = 128  # dim of the codebook that lam is chosen with where labels are mor
 RARITY, MARGIN = (0.0, 0.5), 0.25  # the first, unless the second is better by that many points
 SHARPNESS = (1.0, 2.0, 4.0, 8.0)
 STRENGTH = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+SHARE, TRIAL = 0.5, 16  # of the trees, if they are better by MARGIN; and how many are grown to see that
+MANY = 8  # times as many rows as features are wanted for trees
 
-Tried = tuple[float, float, float, float]
+Tried = tuple[float, float, float, float, float]
 
 
 @dataclass(frozen=True)
 class Found:
     """The network; how the final system was solved; nDCG@5 for all that was tried, in percent.
 
-    validation   (rarity, sharpness, strength, nDCG@5) of each; lams are in `solution`
+    validation   (rarity, sharpness, strength, share, nDCG@5) of each; lams are in `solution`
     """
 
     network: Recall
@@ -78,7 +83,7 @@ def fit(
     book = OrbitCodebook(n_labels, dim or solve.dimension(n_labels, MOST), seed)
     rows, sets = canonical(sparse.csr_matrix(X, dtype=np.float32)), label_sets(Y)
     ridge = partial(solve.ridge, tolerance=TOLERANCE[n_labels > book.dim], seed=seed, on_progress=on_progress)
-    rarity, sharpness = 0.0, 2.0
+    rarity, sharpness, share, forest = 0.0, 2.0, 0.0, None
     tried: list[Tried] = []
     searched: list[tuple[float, float]] = []
     start: solve.Solution | None = None
@@ -93,12 +98,26 @@ def fit(
                 lam, searched = part.lam, part.validation
             start = ridge(X_kept, Y_kept, book, lam, label_weights=long)
             lam, searched = start.lam, searched or start.validation
-            packed = Recall.of(start.weights, start.bias, X_kept, Y_kept, strength=1.0, tail=tail, seed=seed)
+            if strength != 0 and _few_features(*rows.shape):
+                forest = grow(X_kept, Y_kept, trees=TRIAL, seed=seed)
+            packed = Recall.of(
+                start.weights,
+                start.bias,
+                X_kept,
+                Y_kept,
+                strength=1.0,
+                tail=tail,
+                forest=forest,
+                share=SHARE if forest else 0.0,
+                seed=seed,
+            )
             trials.append(_trial(rows[held], sets[held], packed))
-        rarity, sharpness, strength, tried = _choose(book, trials, strength)
+        rarity, sharpness, strength, share, tried = _choose(book, trials, strength)
     long = lengths(np.bincount(sets.indices, minlength=n_labels), tail)
     found = ridge(rows, sets, book, lam, start=start, label_weights=long)
     strength = 1.0 if strength is None else strength
+    if share:
+        forest = grow(rows, sets, seed=seed, on_progress=on_progress)
     network = Recall.of(
         found.weights,
         found.bias,
@@ -108,6 +127,8 @@ def fit(
         strength=strength,
         rarity=rarity,
         tail=tail,
+        forest=forest,
+        share=share,
         seed=seed,
     )
     return Found(network, replace(found, validation=searched), tried)
@@ -128,7 +149,8 @@ def more(network: Recall, X: Sparse, Y: Sparse, lam: float | None, points: int) 
     )
     share = X.shape[0] / (points + X.shape[0])
     W, bias = network.weights().lerp_(found.weights, share), network.bias.lerp(found.bias, share)
-    chosen = {name: getattr(network, name) for name in ("sharpness", "strength", "rarity", "tail", "seed")}
+    names = ("sharpness", "strength", "rarity", "tail", "forest", "share", "seed")
+    chosen = {name: getattr(network, name) for name in names}
     return Recall.of(W, bias, rows, all_sets, **chosen)
 
 
@@ -141,11 +163,17 @@ class _Trial(NamedTuple):
     """Rows held out: their label sets, what the linear encoder gives, and the mean errors of the nearest.
 
     means   by rarity and sharpness
+    trees   what they give, if there are any
     """
 
     Y: Sparse
     linear: Tensor
     means: dict[tuple[float, float], Tensor]
+    trees: Tensor | None
+
+
+def _few_features(n: int, f: int) -> bool:
+    return n >= FEW and n >= MANY * f and f <= FEATURES
 
 
 def _folds(n: int, seed: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
@@ -165,26 +193,38 @@ def _trial(X: Sparse, Y: Sparse, packed: Recall) -> _Trial:
         for sharpness in SHARPNESS:
             means[rarity, sharpness] = np.zeros_like(linear)
             encoder.recall(means[rarity, sharpness], *near, sharpness, 1.0)
-    return _Trial(Y, torch.from_numpy(linear), {at: torch.from_numpy(mean) for at, mean in means.items()})
+    trees = None
+    if encoder.forest is not None:
+        trees = torch.zeros(linear.shape)
+        encoder.consult(trees.numpy(), X)
+    return _Trial(Y, torch.from_numpy(linear), {at: torch.from_numpy(mean) for at, mean in means.items()}, trees)
 
 
 def _choose(
     book: OrbitCodebook, trials: list[_Trial], strength: float | None
-) -> tuple[float, float, float, list[Tried]]:
-    """Rarity and sharpness at a middling strength, then strength: all three, and all that was tried with its score."""
+) -> tuple[float, float, float, float, list[Tried]]:
+    """Rarity and sharpness at a middling strength, then strength, then share: these, and all that was tried."""
     Y = sparse.vstack([trial.Y for trial in trials], format="csr")
-    tried: dict[tuple[float, float, float], float] = {}
+    tried: dict[tuple[float, float, float, float], float] = {}
 
-    def score(at: tuple[float, float, float]) -> float:
+    def score(rarity: float, sharpness: float, strength: float, share: float = 0.0) -> float:
+        at = rarity, sharpness, strength, share
         if at not in tried:
-            v = torch.cat([trial.linear + at[2] * trial.means[at[:2]] for trial in trials])
+            v = torch.cat([trial.linear + strength * trial.means[rarity, sharpness] for trial in trials])
+            if share:
+                v = v.mul_(1 - share) + torch.cat([trial.trees for trial in trials if trial.trees is not None])
             top = book.top_k(v, min(5, book.n_labels))[1].numpy()
             tried[at] = float(ndcg_at_k(Y, top)[-1])
         return tried[at]
 
     middle = 0.75 if strength is None else strength
     pairs = product(RARITY, SHARPNESS)
-    rarity, sharpness = max(pairs, key=lambda at: score((*at, middle)) - MARGIN * (at[0] > 0))
+    rarity, sharpness = max(pairs, key=lambda at: score(at[0], at[1], middle) - MARGIN * (at[0] > 0))
     if strength is None:
-        strength = max(STRENGTH, key=lambda a: score((rarity, sharpness, a)))
-    return rarity, sharpness, strength, [(*at, found) for at, found in tried.items()]
+        strength = max(STRENGTH, key=lambda a: score(rarity, sharpness, a))
+    share = 0.0
+    if trials[0].trees is not None and score(rarity, sharpness, strength, SHARE) - MARGIN > score(
+        rarity, sharpness, strength
+    ):
+        share = SHARE
+    return rarity, sharpness, strength, share, [(*at, found) for at, found in tried.items()]

@@ -46,6 +46,7 @@ def threaded(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[
 
 def by_rows(work: Callable[[int, int], None], n: int) -> None:
     """Call `work` for all of n rows, from a first up to a last one."""
-    step = max(FEW, -(-n // (4 * torch.get_num_threads())))
+    threads = torch.get_num_threads()
+    step = max(FEW, -(-n // (4 * threads)) if threads > 1 else n)
     for _ in threaded(lambda first: work(first, min(first + step, n)), range(0, n, step)):
         pass

@@ -25,6 +25,7 @@ class Network(nn.Module):
 
     out_features: int
     n_features: int | None = None  # of a network on rows of features
+    deflated: tuple[str, ...] = ()  # of its tensors, those that a file holds deflated
 
     @property
     def last(self) -> list[nn.Module]:

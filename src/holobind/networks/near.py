@@ -64,12 +64,12 @@ class Near:
         rows = unit_rows(weighted(X, weight))
         self.n, self.weight = rows.shape[0], weight
         self.width = -(-self.n // (16 * GROUPS)) * 16 * GROUPS  # rows of zeros follow the last one
-        rounded = np.trunc(rows.data * ROW)
+        whole = np.trunc(rows.data * ROW)
         row = np.repeat(np.arange(self.n), np.diff(rows.indptr))
-        squares = np.bincount(row, rounded**2, minlength=self.width)
-        nearest = np.bincount(row, rows.data * rounded, minlength=self.width) / np.maximum(squares, 1)
+        squares = np.bincount(row, whole**2, minlength=self.width)
+        nearest = np.bincount(row, rows.data * whole, minlength=self.width) / np.maximum(squares, 1)
         self.factor = np.rint(nearest * (ROW * ONE)).clip(0, 2 * ONE - 1).astype(np.int16)
-        back = sparse.csr_matrix(sparse.csr_matrix((rounded.astype(np.int8), rows.indices, rows.indptr), rows.shape).T)
+        back = sparse.csr_matrix(sparse.csr_matrix((whole.astype(np.int8), rows.indices, rows.indptr), rows.shape).T)
         having = np.diff(back.indptr)
         most = np.argsort(-having, kind="stable")[: COLUMNS // max(self.width, 1)]
         frequent = np.sort(most[having[most] * dense > self.n])
@@ -95,7 +95,7 @@ class Near:
         def work(first: int, last: int) -> None:
             ends = rows.indptr[first : last + 1]
             room = np.empty((min(last - first, max(1, min(16, ROOM // self.width))), self.width), np.int16)
-            asked = _questions(ends, rows.indices, rows.data, self.weight)
+            asked = rounded(ends, rows.indices, rows.data, self.weight)
             found = similar[first:last], ids[first:last]
             _nearest(ends, rows.indices, asked, *self.features, self.factor, room, *found)
 
@@ -105,8 +105,8 @@ class Near:
 
 
 @numba.njit(nogil=True, cache=True)
-def _questions(ptr, index, value, weight):  # type: ignore[no-untyped-def]
-    """Rows times weights, at length QUESTION, rounded towards 0."""
+def rounded(ptr, index, value, weight):  # type: ignore[no-untyped-def]
+    """Rows times weights, at length QUESTION, rounded towards 0: all entries one after the other."""
     asked = np.zeros(ptr[-1] - ptr[0], np.int16)
     for r in range(len(ptr) - 1):
         total = 0.0

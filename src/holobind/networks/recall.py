@@ -1,13 +1,18 @@
-"""A linear encoder that recalls its own errors, in a few bits a weight.
+"""A linear encoder that recalls its own errors, in a few bits a weight, and trees beside it.
 
     v(x) = x W + b + strength sum_i w_i (t_i - x_i W - b)          i over the nearest training rows
     w_i  = cos(x, x_i)^sharpness / sum_j cos(x, x_j)^sharpness     features weighted by idf^rarity
     t_i  = sum_l (n_max / n_l)^tail c_l                            l over the labels of row i; n_l rows have label l
 
+and with trees, where t and e are means over training rows in leaves of x of t_i and of t_i - x_i W - b,
+
+    (1 - share) (v(x) + MEND e) + share t
+
 What a linear encoder cannot say, because it is linear or because a penalty holds it back, shows in its errors on rows
 like x, and these are known: the second term is their mean, added as a vector, so that reading labels off v stays one
 transform. Errors are not stored but made when they are asked for, from the training rows and label sets, which are
-sparse, and W, in few bits a weight.
+sparse, and W, in few bits a weight. Where features are few and rows many, more can be known than a linear map holds,
+and trees (`forest`) know some of it; what is in their leaves is not stored either.
 
 A penalty shrinks the scores of rare labels more than those of frequent ones. Vectors that are longer the rarer their
 label is make up for it: all is linear, so scores come out times these lengths, and prediction knows nothing of it.
@@ -24,6 +29,7 @@ from torch import Tensor, nn
 from holobind import fewbits
 from holobind.codebook import OrbitCodebook
 from holobind.errors import OptionError
+from holobind.networks.forest import Forest
 from holobind.networks.inputs import Network, Rows
 from holobind.networks.near import Near, rarities, weighted
 from holobind.sparse import Floats, Sparse, add_rows, add_slices, round_rows
@@ -34,6 +40,8 @@ Ids = NDArray[np.int64]
 
 NEAREST = 30  # rows whose errors are recalled
 TABLE = 1 << 30  # bytes of errors that are kept once they have been made
+MEND = 0.6  # how much of the mean error in leaves is added
+ROOM = 1 << 22  # labels of leaves that are looked at in one go
 SMALL = 1 << 21  # weights up to which four bits are spent on each: two lose a quarter of a point where features are few
 
 
@@ -43,7 +51,13 @@ class Recall(Network):
     rows, entries, labels   training rows that are kept, their entries, and the entries of their label sets
     sharpness, strength, rarity, tail   as above; with a strength of 0 nothing is recalled, and no row need be kept
     bits   of a weight, 2 or 4
+    forest, share   the config of the trees, and how much they count, from 0 to 1
     """
+
+    @property
+    def deflated(self) -> tuple[str, ...]:  # type: ignore[override]
+        kept = ("row_ends", "row_ids", "row_values", "label_ends", "label_ids")
+        return kept if self.forest is None else (*kept, "forest.levels", "forest.branches")
 
     n_features: int
     codes: Tensor  # (f, ceil(bits d / 8)) uint8, and
@@ -69,6 +83,8 @@ class Recall(Network):
         rarity: float = 0.0,
         tail: float = 0.0,
         bits: int = 4,
+        forest: dict[str, Any] | None = None,
+        share: float = 0.0,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -79,11 +95,14 @@ class Recall(Network):
         for name, value in (("sharpness", sharpness), ("strength", strength), ("rarity", rarity), ("tail", tail)):
             if not (np.isfinite(value) and value >= 0):
                 raise OptionError(f"Recall: {name} must be a number and not negative; got {value}")
+        if tail > 1 or not (0 <= share <= 1 and bool(share) == bool(forest)):
+            raise OptionError(f"Recall: tail and share are at most 1, share without trees is 0; got {tail}, {share}")
         if bits not in fewbits.STEPS:
             raise OptionError(f"Recall: bits must be 2 or 4; got {bits}")
         self.n_features, self.out_features, self.n_labels, self.seed = n_features, out_features, n_labels, seed
         self.sharpness, self.strength, self.rarity = float(sharpness), float(strength), float(rarity)
-        self.tail, self.bits = float(tail), int(bits)
+        self.tail, self.bits, self.share = float(tail), int(bits), float(share)
+        self.forest = Forest(n_features, **forest) if forest else None
         buffers = {
             "codes": torch.zeros(n_features, -(-out_features * bits // 8), dtype=torch.uint8),
             "scales": torch.zeros(n_features, dtype=torch.float16),
@@ -110,17 +129,22 @@ class Recall(Network):
         sharpness: float = 2.0,
         rarity: float = 0.0,
         tail: float = 0.0,
+        forest: Forest | None = None,
+        share: float = 0.0,
         seed: int = 0,
     ) -> Self:
         """Pack an encoder and the training rows that it is to recall.  Shapes: (f, d), (d), (n, f), (n, L)"""
         bits = 4 if W.numel() <= SMALL else 2
-        if not strength:
+        if not strength and not share:
             X, Y = X[:0], Y[:0]
+        forest = forest if share else None
         made = cls(
             X.shape[1], W.shape[1], Y.shape[1],
             rows=X.shape[0], entries=X.nnz, labels=Y.nnz,
-            sharpness=sharpness, strength=strength, rarity=rarity, tail=tail, bits=bits, seed=seed,
+            sharpness=sharpness, strength=strength, rarity=rarity, tail=tail, bits=bits,
+            forest=None if forest is None else forest.config(), share=share, seed=seed,
         )  # fmt: skip
+        made.forest = forest
         made.codes, made.scales = fewbits.pack(W, bits)
         made.bias = bias.detach().clone()
         for name, matrix in (("row", X), ("label", Y)):
@@ -165,6 +189,8 @@ class Recall(Network):
                 raise OptionError(f"Recall: the {name}_ends do not cut its entries into rows")
             if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < size:
                 raise OptionError(f"Recall: the {name}_ids must be from 0 to {size - 1}")
+        if self.forest is not None:
+            self.forest.check()
 
     @property
     def last(self) -> list[nn.Module]:
@@ -186,6 +212,8 @@ class Recall(Network):
             "rarity": self.rarity,
             "tail": self.tail,
             "bits": self.bits,
+            "forest": None if self.forest is None else self.forest.config(),
+            "share": self.share,
             "seed": self.seed,
         }
 
@@ -212,6 +240,8 @@ class Encoder:
         n, d = self.X.shape[0], packed.out_features
         self.table = np.empty((n, d), np.int8) if n * d <= TABLE else None
         self.steps, self.made = np.empty(n, np.float32), np.zeros(n, bool)
+        self.forest, self.share = packed.forest, packed.share
+        self.leaves = None if self.forest is None else self._leaves(self.forest)
 
     @property
     def recalls(self) -> bool:
@@ -222,6 +252,9 @@ class Encoder:
         v = self.linear(X)
         if self.near is not None:
             self.recall(v, *self.near(X, NEAREST), self.sharpness, self.strength)
+        if self.forest is not None:
+            v *= np.float32(1 - self.share)
+            self.consult(v, X)
         return torch.from_numpy(v)
 
     def linear(self, X: Sparse) -> Floats:
@@ -256,6 +289,40 @@ class Encoder:
             add_rows(ends[first : last + 1] - first * k, flat[first * k :], values, table, v[first:last])
 
         by_rows(block, n)
+
+    def consult(self, v: Floats, X: Sparse) -> None:
+        """Add to v the trees' mean of what is in the leaves of rows.  Shapes: (n, d), (n, f)"""
+        assert self.forest is not None and self.leaves is not None
+        (table, steps), ids = self.leaves, self.forest.leaves(X)
+        k = ids.shape[1]
+        ends, values = np.arange(0, ids.size + 1, k), np.float32(1 / k) * steps[ids].ravel()
+
+        def block(first: int, last: int) -> None:
+            add_rows(ends[first : last + 1], ids.ravel(), values, table, v[first:last])
+
+        by_rows(block, len(v))
+
+    def _leaves(self, forest: Forest) -> tuple[NDArray[np.int8], Floats]:
+        """What the rows in each leaf say, share t + (1 - share) MEND e, rounded, and the steps that it is rounded to.
+
+        Shapes: -> (leaves, d), (leaves)
+        """
+        at, n_leaves = forest.leaves(self.X), forest.n_leaves
+        n, k = at.shape
+        sizes = np.maximum(np.bincount(at.ravel(), minlength=n_leaves), 1).astype(np.float32)
+        of_leaf = (1 / sizes)[at.ravel()], at.ravel(), np.arange(0, n * k + 1, k)
+        means = sparse.csr_matrix(of_leaf, (n, n_leaves)).T.tocsr()
+        labels, rows = means @ self.Y, means @ self.X
+        mend = (1 - self.share) * MEND
+        W = torch.from_numpy(self.levels * self.scales[:, None])
+        table, steps = np.empty((n_leaves, len(self.bias)), np.int8), np.empty(n_leaves, np.float32)
+        step = max(1, ROOM // self.Y.shape[1])
+        for first in range(0, n_leaves, step):
+            some = slice(first, first + step)
+            wanted = self.book.mix(torch.from_numpy(labels[some].toarray()))
+            linear = torch.from_numpy(rows[some].toarray()) @ W + torch.from_numpy(self.bias)
+            round_rows((wanted * (self.share + mend) - linear * mend).numpy(), table[some], steps[some])
+        return table, steps
 
     def _errors(self, rows: Ids) -> tuple[NDArray[np.int8], Floats]:
         """What the linear encoder lacks on some training rows, rounded, and the steps that it is rounded to.
