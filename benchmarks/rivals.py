@@ -67,10 +67,11 @@ def holobind(task, text=None):
         recipe = hb.Recipe(seed=task.seed, text=text)
         return hb.learn(part, recipe, label_names=data.label_names, tfidf=data.tfidf, about={"data": data.name})
 
-    # Functions are compiled when they are first called, once on a machine: here, on a few rows.
+    # Functions are compiled when they are first called, once on a machine: here, on a few rows, and on few features.
     few = hb.data.Part(data.train.X[:50], data.train.Y[:50], data.train.texts and data.train.texts[:50])
-    small = learn(few)
-    small.top_k(small.inputs_of(few), min(K, data.n_labels))
+    for part in (few, hb.data.Part(data.train.X[:1200, :100], data.train.Y[:1200])):
+        small = hb.learn(part, hb.Recipe(text=text))
+        small.top_k(small.inputs_of(part), min(K, data.n_labels))
 
     def load(place):
         model = hb.load(place)
