@@ -13,11 +13,11 @@ import numpy as np
 import torch
 
 from holobind.networks.forest import TOP, Forest
-from holobind.networks.near import QUESTION, rounded
+from holobind.networks.near import QUESTION, rarities, rounded, unit_rows, weighted
 from holobind.sparse import Sparse
 from holobind.threads import threaded
 
-TREES = 32
+TREES = 36
 LEAF, LEAVES = 24, 512  # rows that are not split further, and about how many leaves a tree may have
 RARITY = 0.5  # power of a label's idf in 2-means
 COST, PASSES = 0.3, 3  # of the separator: of errors beside its length, and how often each row is looked at
@@ -29,14 +29,15 @@ def grow(
 ) -> Forest:
     """Grow a forest.  Shapes: X (n, f), of rows of length 1, Y (n, L), of ones"""
     n, f = X.shape
-    counts = np.bincount(Y.indices, minlength=Y.shape[1])
-    weight = np.log((1 + n) / (1 + counts)) ** RARITY
+    by = unit_rows(weighted(Y, rarities(Y, RARITY))).data  # label sets, at length 1
     leaf = max(LEAF, n // LEAVES)
     whole = rounded(X.indptr, X.indices, X.data, np.ones(f, np.float32))
 
     def tree(number: int) -> tuple[Any, Any, Any]:
         draw = np.random.SeedSequence([seed, number]).generate_state(1)[0]
-        return _grow(X.indptr, X.indices, X.data, whole, Y.indptr, Y.indices, weight, f, leaf, draw)
+        return _grow(
+            X.indptr, X.indices, X.data, whole, Y.indptr, Y.indices, by, Y.shape[1], leaf, f, TOP, QUESTION, draw
+        )
 
     grown = []
     for found in threaded(tree, range(trees)):
@@ -58,18 +59,13 @@ def grow(
 
 
 @numba.njit(nogil=True, cache=True)
-def _grow(xptr, xindex, xvalue, whole, yptr, yindex, weight, f, leaf, seed):  # type: ignore[no-untyped-def]
+def _grow(xptr, xindex, xvalue, whole, yptr, yindex, yvalue, labels, leaf, f, top, length, seed):  # type: ignore[no-untyped-def]
     """One tree: levels, thresholds and branches of its splits, from the root on."""
     np.random.seed(seed)  # noqa: NPY002 - compiled, and of this thread
     n = len(xptr) - 1
     rows = np.arange(n)
     side, alpha, w = np.zeros(n, np.int8), np.zeros(n), np.zeros(f)
-    scale = np.zeros(n)  # of a label set, for length 1
-    for i in range(n):
-        for t in range(yptr[i], yptr[i + 1]):
-            scale[i] += weight[yindex[t]] ** 2
-        scale[i] = 1 / np.sqrt(scale[i]) if scale[i] > 0 else 0
-    centres = np.zeros((len(weight), 2))
+    centres = np.zeros((labels, 2))
     most = max(1, 4 * n // leaf)
     levels, thresholds = np.zeros((most, f), np.int8), np.zeros(most, np.float32)
     branches = np.zeros((most, 2), np.int32)
@@ -84,15 +80,15 @@ def _grow(xptr, xindex, xvalue, whole, yptr, yindex, weight, f, leaf, seed):  # 
         middle = a
         if b - a > leaf and splits < most:
             some = rows[a:b]
-            _halves(some, yptr, yindex, weight, scale, centres, side)
+            _halves(some, yptr, yindex, yvalue, centres, side)
             threshold = _separator(some, side, xptr, xindex, xvalue, alpha, w)
             largest = 0.0
             for c in range(f):
                 largest = max(largest, abs(w[c]))
             if largest > 0:
                 for c in range(f):
-                    levels[splits, c] = np.int8(round(w[c] * TOP / largest))
-                thresholds[splits] = threshold * QUESTION * TOP / largest
+                    levels[splits, c] = np.int8(round(w[c] * top / largest))
+                thresholds[splits] = threshold * length * top / largest
                 middle = a + _sort(some, xptr, xindex, whole, levels[splits], thresholds[splits])
         here = -1 - leaves
         if a < middle < b:
@@ -110,23 +106,22 @@ def _grow(xptr, xindex, xvalue, whole, yptr, yindex, weight, f, leaf, seed):  # 
 
 
 @numba.njit(nogil=True, cache=True)
-def _halves(rows, yptr, yindex, weight, scale, centres, side):  # type: ignore[no-untyped-def]
+def _halves(rows, yptr, yindex, yvalue, centres, side):  # type: ignore[no-untyped-def]
     """2-means of label sets at length 1, half of the rows each; `centres` is, and stays, empty."""
     m = len(rows)
     lean, inverse = np.empty(m), np.ones(2)
     for k in range(2):
         i = rows[np.random.randint(m)]  # noqa: NPY002
         for t in range(yptr[i], yptr[i + 1]):
-            centres[yindex[t], k] = weight[yindex[t]] * scale[i]
+            centres[yindex[t], k] = yvalue[t]
     for _ in range(ROUNDS):
         for r in range(m):
             i = rows[r]
             zero, one = 0.0, 0.0
             for t in range(yptr[i], yptr[i + 1]):
-                label = yindex[t]
-                zero += weight[label] * centres[label, 0]
-                one += weight[label] * centres[label, 1]
-            lean[r] = (one * inverse[1] - zero * inverse[0]) * scale[i]
+                zero += yvalue[t] * centres[yindex[t], 0]
+                one += yvalue[t] * centres[yindex[t], 1]
+            lean[r] = one * inverse[1] - zero * inverse[0]
         _clear(centres, rows, yptr, yindex)
         median, squares = _median(lean.copy()), np.zeros(2)
         for r in range(m):
@@ -134,7 +129,7 @@ def _halves(rows, yptr, yindex, weight, scale, centres, side):  # type: ignore[n
             k = 1 if lean[r] > median or (lean[r] == median and np.random.random() < 0.5) else 0  # noqa: NPY002
             side[i] = k
             for t in range(yptr[i], yptr[i + 1]):
-                more, before = weight[yindex[t]] * scale[i], centres[yindex[t], k]
+                more, before = yvalue[t], centres[yindex[t], k]
                 centres[yindex[t], k] = before + more
                 squares[k] += more * (more + 2 * before)
         for k in range(2):

@@ -38,7 +38,7 @@ NARROW = 128  # dim of the codebook that lam is chosen with where labels are mor
 RARITY, MARGIN = (0.0, 0.5), 0.25  # the first, unless the second is better by that many points
 SHARPNESS = (1.0, 2.0, 4.0, 8.0)
 STRENGTH = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
-SHARE, TRIAL = 0.5, 16  # of the trees, if they are better by MARGIN; and how many are grown to see that
+SHARE, TRIAL = 0.4, 10  # of the trees, if they make it better; and how many are grown to see that
 MANY = 8  # times as many rows as features are wanted for trees
 
 Tried = tuple[float, float, float, float, float]
@@ -220,9 +220,6 @@ def _choose(
     rarity, sharpness = max(pairs, key=lambda at: score(at[0], at[1], middle) - MARGIN * (at[0] > 0))
     if strength is None:
         strength = max(STRENGTH, key=lambda a: score(rarity, sharpness, a))
-    share = 0.0
-    if trials[0].trees is not None and score(rarity, sharpness, strength, SHARE) - MARGIN > score(
-        rarity, sharpness, strength
-    ):
-        share = SHARE
+    chosen = rarity, sharpness, strength
+    share = SHARE if trials[0].trees is not None and score(*chosen, SHARE) > score(*chosen) else 0.0
     return rarity, sharpness, strength, share, [(*at, found) for at, found in tried.items()]
