@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holobind.threads import by_rows, threaded
+from holobind.threads import by_rows, on_threads, threaded
 
 
 @pytest.fixture(params=[1, 2, 3])
@@ -70,3 +70,9 @@ def test_every_row_is_worked_on_once(n):
 
     by_rows(work, n)
     assert (seen == 1).all()
+
+
+def test_threads_are_as_many_as_before_also_after_an_error(threads):
+    with pytest.raises(ValueError, match="no"), on_threads(1):
+        assert torch.get_num_threads() == 1
+        raise ValueError("no")

@@ -68,7 +68,8 @@ def train(
     recall: Annotated[
         float | None,
         typer.Option(
-            min=0, help="Share of the errors on near rows to add; 0 keeps no rows.  \\[default: by validation]"
+            min=0,
+            help="Share of the errors on near rows to add; 0 keeps no rows, no trees.  \\[default: by validation]",
         ),
     ] = None,
     epochs: Epochs = None,

@@ -27,12 +27,13 @@ from holobind.errors import DTypeError, OptionError, ShapeError
 from holobind.labelspace import Codebook
 from holobind.metrics import ndcg_at_k
 from holobind.sparse import WIDTH, Floats, Sparse, conjugate_gradients, gram, product
-from holobind.threads import threaded
+from holobind.threads import on_threads, threaded
 
 Progress = Callable[[str, float], None]
 
 MEMORY = 1 << 30
 DIRECT = 2500  # rows of the largest system that is factored; beyond, conjugate gradients are faster (bench_solve)
+ALONE = 2048  # unknowns up to which one thread does it: two were a sixth faster for a third more of the processor
 STEP = 10**0.5  # between two lams of the search
 HELD, FARTHEST = 2000, 6  # rows to validate on; steps the search may take from where it starts
 
@@ -127,12 +128,13 @@ def ridge(
     system = system or ("primal" if X.shape[1] <= (1 if direct else 4) * X.shape[0] else "dual")
     problem = _Problem(X, Y, codebook, roots, values, system == "dual", memory, on_progress or (lambda *_: None))
     from_ = None if start is None or problem.dual or problem.few else _stacked(start, constant if bias else None)
-    solver: _Solver = _Factored(problem) if direct else _Iterative(problem, tolerance, max_iterations, seed, from_)
     validation: list[tuple[float, float]] = []
-    if lam is None:
-        lam, validation = _climb(solver.validate, scale) if X.shape[0] > 1 else (scale, [])
-    solved, iterations, residual = solver.solve(float(lam))
-    W = problem.finish(solved)
+    with on_threads(1 if direct and min(X.shape) <= ALONE else torch.get_num_threads()):
+        solver: _Solver = _Factored(problem) if direct else _Iterative(problem, tolerance, max_iterations, seed, from_)
+        if lam is None:
+            lam, validation = _climb(solver.validate, scale) if X.shape[0] > 1 else (scale, [])
+        solved, iterations, residual = solver.solve(float(lam))
+        W = problem.finish(solved)
     return Solution(
         weights=W[:-1] if bias else W,
         bias=W[-1] * constant if bias else W.new_zeros(W.shape[1]),

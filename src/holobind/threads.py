@@ -7,7 +7,7 @@ spinning, for a while, and would take time from ours.
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TypeVar
 
@@ -42,6 +42,17 @@ def threaded(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[
             for future in under_way:
                 future.cancel()
             torch.set_num_threads(threads)  # what threads that are yet to come start with
+
+
+@contextmanager
+def on_threads(n: int) -> Iterator[None]:
+    """What is called in here, of torch or of this, runs on n threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def by_rows(work: Callable[[int, int], None], n: int) -> None:

@@ -18,6 +18,7 @@ A penalty shrinks the scores of rare labels more than those of frequent ones. Ve
 label is make up for it: all is linear, so scores come out times these lengths, and prediction knows nothing of it.
 """
 
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -235,7 +236,7 @@ class Encoder:
         self.sharpness, self.strength = packed.sharpness, packed.strength
         self.X, sets = packed.remembered()
         self.Y = weighted(sets, lengths(np.bincount(sets.indices, minlength=sets.shape[1]), packed.tail))
-        self.near = Near(self.X, rarities(self.X, packed.rarity)) if self.recalls else None
+        self.rarity = packed.rarity
         # Pages that are never written take no memory.
         n, d = self.X.shape[0], packed.out_features
         self.table = np.empty((n, d), np.int8) if n * d <= TABLE else None
@@ -243,14 +244,14 @@ class Encoder:
         self.forest, self.share = packed.forest, packed.share
         self.leaves = None if self.forest is None else self._leaves(self.forest)
 
-    @property
-    def recalls(self) -> bool:
-        return self.strength > 0 and self.X.shape[0] > 0
+    @cached_property
+    def near(self) -> Near:
+        return Near(self.X, rarities(self.X, self.rarity))
 
     def encode(self, X: Sparse) -> Tensor:
         """v of rows.  Shapes: (n, f) -> (n, d)"""
         v = self.linear(X)
-        if self.near is not None:
+        if self.strength:
             self.recall(v, *self.near(X, NEAREST), self.sharpness, self.strength)
         if self.forest is not None:
             v *= np.float32(1 - self.share)
