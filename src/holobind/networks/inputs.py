@@ -179,6 +179,9 @@ def label_rows(Y: Any, index: Index) -> Any:
 
 def slices(indptr: NDArray[Any], index: Index) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Where the entries of some rows are, one row after the other, and where in that list each row starts."""
+    if len(index) and (np.diff(index) == 1).all():  # rows that stand together, mostly
+        ends = np.asarray(indptr[index[0] : index[-1] + 2], np.int64)
+        return np.arange(ends[0], ends[-1]), ends[:-1] - ends[0]
     starts = np.asarray(indptr[index], np.int64)
     counts = np.asarray(indptr[index + 1], np.int64) - starts
     ends = np.cumsum(counts)

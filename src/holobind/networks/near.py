@@ -60,7 +60,7 @@ class Near:
     as long as `dense` numbers of a column that has all rows: features of more than that share are kept as columns.
     """
 
-    def __init__(self, X: Sparse, weight: Floats, dense: float = 32) -> None:
+    def __init__(self, X: Sparse, weight: Floats, dense: float = 64) -> None:
         rows = unit_rows(weighted(X, weight))
         self.n, self.weight = rows.shape[0], weight
         self.width = -(-self.n // (16 * GROUPS)) * 16 * GROUPS  # rows of zeros follow the last one
@@ -158,8 +158,18 @@ def _nearest(ptr, index, asked, column, columns, ends, lists, entries, factor, r
 
 @numba.njit(nogil=True, cache=True)
 def _add_columns(flat, base, size, columns, at, by, used):  # type: ignore[no-untyped-def]
-    """Columns times numbers, four at a time, so that sums are read and written a quarter as often."""
+    """Columns times numbers, several at a time, so that sums are read and written less often."""
     u = 0
+    while u + 8 <= used:
+        a0, a1, a2, a3 = at[u], at[u + 1], at[u + 2], at[u + 3]
+        a4, a5, a6, a7 = at[u + 4], at[u + 5], at[u + 6], at[u + 7]
+        q0, q1, q2, q3 = by[u], by[u + 1], by[u + 2], by[u + 3]
+        q4, q5, q6, q7 = by[u + 4], by[u + 5], by[u + 6], by[u + 7]
+        for i in range(size):
+            more = q0 * columns[a0 + i] + q1 * columns[a1 + i] + q2 * columns[a2 + i] + q3 * columns[a3 + i]
+            rest = q4 * columns[a4 + i] + q5 * columns[a5 + i] + q6 * columns[a6 + i] + q7 * columns[a7 + i]
+            flat[base + i] = np.int16(flat[base + i] + more + rest)
+        u += 8
     while u + 4 <= used:
         a0, a1, a2, a3 = at[u], at[u + 1], at[u + 2], at[u + 3]
         q0, q1, q2, q3 = by[u], by[u + 1], by[u + 2], by[u + 3]
