@@ -42,7 +42,6 @@ Ids = NDArray[np.int64]
 NEAREST = 30  # rows whose errors are recalled
 TABLE = 1 << 30  # bytes of errors that are kept once they have been made
 MEND = 0.6  # how much of the mean error in leaves is added
-ROOM = 1 << 22  # labels of leaves that are looked at in one go
 SMALL = 1 << 21  # weights up to which four bits are spent on each: two lose a quarter of a point where features are few
 
 
@@ -308,36 +307,42 @@ class Encoder:
 
         Shapes: -> (leaves, d), (leaves)
         """
-        at, n_leaves = forest.leaves(self.X), forest.n_leaves
+        at, d = forest.leaves(self.X), len(self.bias)
         n, k = at.shape
-        sizes = np.maximum(np.bincount(at.ravel(), minlength=n_leaves), 1).astype(np.float32)
-        of_leaf = (1 / sizes)[at.ravel()], at.ravel(), np.arange(0, n * k + 1, k)
-        means = sparse.csr_matrix(of_leaf, (n, n_leaves)).T.tocsr()
-        labels, rows = means @ self.Y, means @ self.X
+        sizes = np.maximum(np.bincount(at.ravel(), minlength=forest.n_leaves), 1).astype(np.float32)
+        of_rows = (1 / sizes)[at.ravel()], at.ravel(), np.arange(0, n * k + 1, k)
+        means = sparse.csr_matrix(of_rows, (n, forest.n_leaves))
         mend = (1 - self.share) * MEND
-        W = torch.from_numpy(self.levels * self.scales[:, None])
-        table, steps = np.empty((n_leaves, len(self.bias)), np.int8), np.empty(n_leaves, np.float32)
-        step = max(1, ROOM // self.Y.shape[1])
-        for first in range(0, n_leaves, step):
-            some = slice(first, first + step)
-            wanted = self.book.mix(torch.from_numpy(labels[some].toarray()))
-            linear = torch.from_numpy(rows[some].toarray()) @ W + torch.from_numpy(self.bias)
-            round_rows((wanted * (self.share + mend) - linear * mend).numpy(), table[some], steps[some])
+        total = np.zeros((forest.n_leaves, d), np.float32)
+        step = max(1, TABLE // (4 * d))
+        for first in range(0, n, step):
+            said, scales = self._errors(np.arange(first, min(first + step, n)), self.share + mend, mend)
+            some = means[first : first + step].T.tocsr()
+            values = some.data * scales[some.indices]
+
+            def block(first: int, last: int) -> None:
+                add_rows(some.indptr[first : last + 1], some.indices, values, said, total[first:last])  # noqa: B023
+
+            by_rows(block, len(total))
+        table, steps = np.empty((forest.n_leaves, d), np.int8), np.empty(forest.n_leaves, np.float32)
+        round_rows(total, table, steps)
         return table, steps
 
-    def _errors(self, rows: Ids) -> tuple[NDArray[np.int8], Floats]:
+    def _errors(self, rows: Ids, t: float = 1.0, linear: float = 1.0) -> tuple[NDArray[np.int8], Floats]:
         """What the linear encoder lacks on some training rows, rounded, and the steps that it is rounded to.
+
+        t, linear   how much targets and the encoder count: t t_i - linear (x_i W + b)
 
         Shapes: (m) -> (m, d), (m)
         """
         X, Y, d = self.X[rows], self.Y[rows], len(self.bias)
-        values = -X.data * self.scales[X.indices]
+        values, lengths = X.data * self.scales[X.indices] * np.float32(-linear), Y.data * np.float32(t)
         rings, starts = self.book.rings().numpy(), self.book.starts(torch.from_numpy(Y.indices)).numpy()
         found, steps = np.empty((len(rows), d), np.int8), np.empty(len(rows), np.float32)
 
         def block(first: int, last: int) -> None:
-            lacking = np.broadcast_to(-self.bias, (last - first, d)).copy()
-            add_slices(Y.indptr[first : last + 1], starts, Y.data, rings, lacking)
+            lacking = np.broadcast_to(np.float32(-linear) * self.bias, (last - first, d)).copy()
+            add_slices(Y.indptr[first : last + 1], starts, lengths, rings, lacking)
             add_rows(X.indptr[first : last + 1], X.indices, values, self.levels, lacking)
             round_rows(lacking, found[first:last], steps[first:last])
 
