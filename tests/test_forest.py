@@ -32,7 +32,7 @@ def by_definition(forest, x, tree):
     whole = np.trunc(x * (250 / length)) if length else x
     at = int(forest.roots[tree])
     while at >= 0:
-        total = forest.levels[at].numpy().astype(np.float64) @ whole + float(forest.thresholds[at])
+        total = forest.levels[:, at].numpy().astype(np.float64) @ whole + float(forest.thresholds[at])
         at = int(forest.branches[at, int(total > 0)])
     return -1 - at
 

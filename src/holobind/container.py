@@ -41,7 +41,7 @@ def write(
     path = Path(path)
     tensors, deflated = dict(tensors), {}
     for name in deflate:
-        small = zlib.compress(tensors[name].contiguous().numpy().tobytes(), 6)
+        small = _deflate(tensors[name].contiguous().numpy().tobytes())
         if len(small) < tensors[name].nbytes < MOST * len(small):
             deflated[name] = str(tensors[name].dtype), list(tensors[name].shape)
             tensors[name] = torch.frombuffer(bytearray(small), dtype=torch.uint8)
@@ -87,6 +87,15 @@ def _check(path: Path, header: object, kind: str, version: int) -> None:
     if not isinstance(header.get("version"), int) or not 1 <= header["version"] <= version:
         found = str(header.get("version"))[:20]
         raise FileError(f"{path} has format version {found}; this holobind reads 1 to {version}: update it")
+
+
+def _deflate(data: bytes) -> bytes:
+    """By repeated strings, or by runs of one byte alone: whichever is smaller."""
+    tried = []
+    for strategy in (zlib.Z_DEFAULT_STRATEGY, zlib.Z_RLE):
+        packing = zlib.compressobj(6, strategy=strategy)
+        tried.append(packing.compress(data) + packing.flush())
+    return min(tried, key=len)
 
 
 def _inflated(path: Path, deflated: object, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

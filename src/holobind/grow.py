@@ -17,11 +17,11 @@ from holobind.networks.near import QUESTION, rarities, rounded, unit_rows, weigh
 from holobind.sparse import Sparse
 from holobind.threads import threaded
 
-TREES = 36
+TREES = 32
 LEAF, LEAVES = 24, 512  # rows that are not split further, and about how many leaves a tree may have
 RARITY = 0.5  # power of a label's idf in 2-means
 COST, PASSES = 0.3, 3  # of the separator: of errors beside its length, and how often each row is looked at
-ROUNDS = 3  # of 2-means
+ROUNDS, SAMPLE = 3, 1024  # of 2-means, and about how many rows all but the last look at
 
 
 def grow(
@@ -47,7 +47,7 @@ def grow(
     levels, thresholds, branches = zip(*grown, strict=True)
     first = np.cumsum([0, *map(len, levels)])  # split of each tree, where it has one; and as many leaves and one more
     forest = Forest(f, trees=trees, splits=int(first[-1]))
-    forest.levels = torch.from_numpy(np.concatenate(levels))
+    forest.levels = torch.from_numpy(np.ascontiguousarray(np.concatenate(levels).T))
     forest.thresholds = torch.from_numpy(np.concatenate(thresholds))
     moved = [
         np.where(part >= 0, part + at, part - at - i) for i, (part, at) in enumerate(zip(branches, first, strict=False))
@@ -65,7 +65,7 @@ def _grow(xptr, xindex, xvalue, whole, yptr, yindex, yvalue, labels, leaf, f, to
     n = len(xptr) - 1
     rows = np.arange(n)
     side, alpha, w = np.zeros(n, np.int8), np.zeros(n), np.zeros(f)
-    centres = np.zeros((labels, 2))
+    centres = np.zeros(2 * labels)
     most = max(1, 4 * n // leaf)
     levels, thresholds = np.zeros((most, f), np.int8), np.zeros(most, np.float32)
     branches = np.zeros((most, 2), np.int32)
@@ -107,34 +107,41 @@ def _grow(xptr, xindex, xvalue, whole, yptr, yindex, yvalue, labels, leaf, f, to
 
 @numba.njit(nogil=True, cache=True)
 def _halves(rows, yptr, yindex, yvalue, centres, side):  # type: ignore[no-untyped-def]
-    """2-means of label sets at length 1, half of the rows each; `centres` is, and stays, empty."""
-    m = len(rows)
+    """2-means of label sets at length 1, half of the rows each: 1 for the second in `side`.
+
+    Centres, which are, and stay, empty, are found with about SAMPLE of the rows. Shapes: centres (2 L)
+    """
+    m, zero, one = len(rows), np.uint64(0), np.uint64(1)
     lean, inverse = np.empty(m), np.ones(2)
     for k in range(2):
         i = rows[np.random.randint(m)]  # noqa: NPY002
         for t in range(yptr[i], yptr[i + 1]):
-            centres[yindex[t], k] = yvalue[t]
-    for _ in range(ROUNDS):
-        for r in range(m):
-            i = rows[r]
-            zero, one = 0.0, 0.0
-            for t in range(yptr[i], yptr[i + 1]):
-                zero += yvalue[t] * centres[yindex[t], 0]
-                one += yvalue[t] * centres[yindex[t], 1]
-            lean[r] = one * inverse[1] - zero * inverse[0]
+            centres[2 * yindex[t] + k] = yvalue[t]
+    for turn in range(ROUNDS):
+        hop = max(1, m // SAMPLE) if turn < ROUNDS - 1 else 1
+        seen = 0
+        for r in range(0, m, hop):
+            first, second = 0.0, 0.0
+            for t in range(yptr[rows[r]], yptr[rows[r] + 1]):
+                at = np.uint64(2 * yindex[t])
+                first += yvalue[t] * centres[at + zero]
+                second += yvalue[t] * centres[at + one]
+            lean[seen] = second * inverse[1] - first * inverse[0]
+            seen += 1
+        median, squares = _median(lean[:seen].copy()), np.zeros(2)
         _clear(centres, rows, yptr, yindex)
-        median, squares = _median(lean.copy()), np.zeros(2)
-        for r in range(m):
-            i = rows[r]
+        for r in range(seen):
+            i = rows[r * hop]
             k = 1 if lean[r] > median or (lean[r] == median and np.random.random() < 0.5) else 0  # noqa: NPY002
             side[i] = k
-            for t in range(yptr[i], yptr[i + 1]):
-                more, before = yvalue[t], centres[yindex[t], k]
-                centres[yindex[t], k] = before + more
-                squares[k] += more * (more + 2 * before)
+            if turn < ROUNDS - 1:
+                for t in range(yptr[i], yptr[i + 1]):
+                    at = np.uint64(2 * yindex[t] + k)
+                    before = centres[at]
+                    centres[at] = before + yvalue[t]
+                    squares[k] += yvalue[t] * (yvalue[t] + 2 * before)
         for k in range(2):
             inverse[k] = 1 / np.sqrt(squares[k]) if squares[k] > 0 else 0.0
-    _clear(centres, rows, yptr, yindex)
 
 
 @numba.njit(nogil=True, cache=True)
@@ -162,10 +169,13 @@ def _median(values):  # type: ignore[no-untyped-def]
 
 @numba.njit(nogil=True, cache=True)
 def _clear(centres, rows, yptr, yindex):  # type: ignore[no-untyped-def]
+    if len(centres) < 16 * len(rows):
+        centres[:] = 0
+        return
     for i in rows:
         for t in range(yptr[i], yptr[i + 1]):
-            centres[yindex[t], 0] = 0
-            centres[yindex[t], 1] = 0
+            centres[2 * yindex[t]] = 0
+            centres[2 * yindex[t] + 1] = 0
 
 
 @numba.njit(nogil=True, cache=True)

@@ -30,7 +30,7 @@ SOME = 128  # rows that are sorted together
 class Forest(nn.Module):
     """Where rows end in each of some trees."""
 
-    levels: Tensor  # (splits, f) int8
+    levels: Tensor  # (f, splits) int8: a feature's are mostly 0 in a row, which deflates
     thresholds: Tensor  # (splits) float32
     branches: Tensor  # (splits, 2) int32, later splits or leaves
     roots: Tensor  # (trees) int32
@@ -42,7 +42,7 @@ class Forest(nn.Module):
                 f"Forest: wants trees and 1 to {FEATURES} features; got {n_features}, {trees} trees, {splits} splits"
             )
         self.n_features, self.n_leaves = n_features, splits + trees
-        self.register_buffer("levels", torch.zeros(splits, n_features, dtype=torch.int8))
+        self.register_buffer("levels", torch.zeros(n_features, splits, dtype=torch.int8))
         self.register_buffer("thresholds", torch.zeros(splits))
         self.register_buffer("branches", torch.full((splits, 2), -1, dtype=torch.int32))
         self.register_buffer("roots", torch.full((trees,), -1, dtype=torch.int32))
@@ -61,12 +61,18 @@ class Forest(nn.Module):
         if min(int(part.min()) for part in (self.branches, self.roots) if part.numel()) < -self.n_leaves:
             raise OptionError(f"Forest: leaves must be from 0 to {self.n_leaves - 1}")
 
-    def leaves(self, X: Sparse) -> NDArray[np.int64]:
-        """The leaf of each row in each tree.  Shapes: (n, f) -> (n, trees)"""
+    def by_split(self) -> NDArray[np.int8]:
+        """The levels of each split together.  Shapes: -> (splits, f)"""
+        return np.ascontiguousarray(self.levels.numpy().T)
+
+    def leaves(self, X: Sparse, levels: NDArray[np.int8] | None = None) -> NDArray[np.int64]:
+        """The leaf of each row in each tree; `levels` are those `by_split`, if they are at hand.
+
+        Shapes: (n, f) -> (n, trees)
+        """
+        levels = self.by_split() if levels is None else levels
         found = np.empty((X.shape[0], len(self.roots)), np.int64)
-        levels, thresholds, branches, roots = (
-            part.numpy() for part in (self.levels, self.thresholds, self.branches, self.roots)
-        )
+        thresholds, branches, roots = (part.numpy() for part in (self.thresholds, self.branches, self.roots))
 
         ones = np.ones(self.n_features, np.float32)
 

@@ -241,6 +241,7 @@ class Encoder:
         self.table = np.empty((n, d), np.int8) if n * d <= TABLE else None
         self.steps, self.made = np.empty(n, np.float32), np.zeros(n, bool)
         self.forest, self.share = packed.forest, packed.share
+        self.splits = None if self.forest is None else self.forest.by_split()
         self.leaves = None if self.forest is None else self._leaves(self.forest)
 
     @cached_property
@@ -293,7 +294,7 @@ class Encoder:
     def consult(self, v: Floats, X: Sparse) -> None:
         """Add to v the trees' mean of what is in the leaves of rows.  Shapes: (n, d), (n, f)"""
         assert self.forest is not None and self.leaves is not None
-        (table, steps), ids = self.leaves, self.forest.leaves(X)
+        (table, steps), ids = self.leaves, self.forest.leaves(X, self.splits)
         k = ids.shape[1]
         ends, values = np.arange(0, ids.size + 1, k), np.float32(1 / k) * steps[ids].ravel()
 
@@ -307,7 +308,7 @@ class Encoder:
 
         Shapes: -> (leaves, d), (leaves)
         """
-        at, d = forest.leaves(self.X), len(self.bias)
+        at, d = forest.leaves(self.X, self.splits), len(self.bias)
         n, k = at.shape
         sizes = np.maximum(np.bincount(at.ravel(), minlength=forest.n_leaves), 1).astype(np.float32)
         of_rows = (1 / sizes)[at.ravel()], at.ravel(), np.arange(0, n * k + 1, k)
