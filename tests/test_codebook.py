@@ -250,6 +250,30 @@ def test_log_sum_exp_is_the_dense_twins(kind, size, seed, scale):
     assert_close(fast.grad, slow.grad, atol=1e-3, rtol=1e-3)
 
 
+def test_phases_kept_for_training_are_those_that_would_be_drawn(monkeypatch):
+    """Kept only where gradients are asked for and there is memory for all; let go of by eval()."""
+    book = hb.RandomCodebook(300, 17, seed=4)
+
+    def answer():
+        v = normal(5, 17).requires_grad_()
+        total = book.log_sum_exp(v)
+        total.sum().backward()
+        return total.detach(), v.grad, book.scores(v.detach())
+
+    with torch.no_grad():
+        book.log_sum_exp(normal(5, 17))
+    assert book._kept is None
+    with monkeypatch.context() as patch:
+        patch.setattr("holobind.codebook.MEMORY", 4 * 300 * 18)
+        drawn = answer()
+        assert book._kept is None
+    kept = answer()
+    assert book._kept is not None
+    for one, other in zip(kept, drawn, strict=True):
+        assert torch.equal(one, other)
+    assert book.eval()._kept is None
+
+
 def test_many_tiles_give_the_same_as_one(monkeypatch):
     v, weights = normal(70, 24), normal(70, 1000)
     for kind in BOOKS:

@@ -190,7 +190,6 @@ def test_a_model_with_a_naive_codebook_is_saved_and_read_again(tmp_path):
 
 def test_all_tables_run_and_are_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(dimension, "DIMENSIONS", (8, 12))
-    monkeypatch.setattr(dimension, "AFFORDABLE", 8)
     monkeypatch.setattr(network_size, "HRR_SIZES", ((2, 16, 20), (3, 16, 20)))
     monkeypatch.setattr(network_size, "SIZES", ((2, 16),))
     monkeypatch.setattr(learned_labels, "SIZES", ((16, 20),))

@@ -1,6 +1,7 @@
 """The codebooks: independent random vectors, orbits of a few, and stored ones. `labelspace` says what all can do."""
 
 from collections.abc import Iterator
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -8,7 +9,7 @@ from torch.fft import irfft, rfft
 
 from holobind import algebra
 from holobind.errors import OptionError, ShapeError
-from holobind.labelspace import TILE, Codebook, first_largest, signal, spectrum
+from holobind.labelspace import MEMORY, TILE, Codebook, first_largest, signal, spectrum
 from holobind.philox import phases, signals
 from holobind.ragged import portions, sum_sets
 
@@ -18,7 +19,8 @@ __all__ = ["Codebook", "DenseCodebook", "OrbitCodebook", "RandomCodebook"]
 class RandomCodebook(Codebook):
     """The paper's independent unitary vectors, regenerated from (seed, label) whenever they are wanted.
 
-    State: none; seed and sizes are all there is.
+    State: none; seed and sizes are all there is. Only a softmax that is being trained, which asks for every label in
+    each step, keeps their phases, where these fit into MEMORY; `eval()` lets go of them.
 
     A unitary vector is a random phase at each frequency, and +1 or -1 at the two without a mirror. The paper
     projects Gaussian vectors, whose phases are independent and uniform: drawing them directly is the same law
@@ -30,6 +32,7 @@ class RandomCodebook(Codebook):
     def __init__(self, n_labels: int, dim: int, seed: int = 0, *, key: Tensor | None = None) -> None:
         super().__init__(n_labels, dim, algebra._integer("RandomCodebook", "seed", seed))
         self._key = key  # the spectrum of what the labels are bound with
+        self._kept: Tensor | None = None
 
     def _ask(self, v: Tensor) -> Tensor:
         asked = spectrum(v) if self._key is None else spectrum(v) * self._key.conj()
@@ -44,10 +47,26 @@ class RandomCodebook(Codebook):
         return signal(mixed if self._key is None else mixed * self._key, self.dim)
 
     def _score(self, asked: Tensor, first: int, last: int) -> Tensor:
-        return asked @ self._phases(torch.arange(first, last, device=self.device)).flatten(1).to(asked.dtype).T
+        return asked @ self._range(first, last).to(asked.dtype).T
 
     def _mix(self, weights: Tensor, first: int, last: int) -> Tensor:
-        return weights @ self._phases(torch.arange(first, last, device=self.device)).flatten(1).to(weights.dtype)
+        return weights @ self._range(first, last).to(weights.dtype)
+
+    def _range(self, first: int, last: int) -> Tensor:
+        """The phases of labels from `first` up to `last`.  Shapes: -> (last - first, 2 (d // 2 + 1))"""
+        if self._kept is not None:
+            return self._kept[first:last]
+        return self._phases(torch.arange(first, last, device=self.device)).flatten(1)
+
+    def _keep(self) -> None:
+        if self._kept is None and 4 * self.n_labels * (self.dim + 2) <= MEMORY:
+            tiles = self._blocks(1, MEMORY, 0, self.n_labels)  # drawing takes several times the memory
+            self._kept = torch.cat([self._range(first, last) for _, first, last in tiles])
+
+    def train(self, mode: bool = True) -> Self:
+        if not mode:
+            self._kept = None
+        return super().train(mode)
 
     def _blocks(self, rows: int, memory: int, first: int, last: int) -> Iterator[tuple[slice, int, int]]:
         # All rows at once: what costs is to draw a label's phases.
@@ -84,6 +103,7 @@ class RandomCodebook(Codebook):
         return RandomCodebook(n_labels, self.dim, self.seed, key=key).to(self.device)
 
     def _move(self) -> None:
+        self._kept = None
         self._key = None if self._key is None else self._key.to(self.device)
 
 

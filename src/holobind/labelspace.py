@@ -75,6 +75,9 @@ class Codebook(nn.Module):
         """The weighted sum of those labels' vectors, as `_answer` takes it."""
         raise NotImplementedError
 
+    def _keep(self) -> None:
+        """Training is about to ask for all labels, and will again: what is costly to make may be kept."""
+
     def _blocks(self, rows: int, memory: int, first: int, last: int) -> Iterator[tuple[slice, int, int]]:
         """Tiles of (rows, first label, last label) that cover these labels, in order of labels for each row."""
         raise NotImplementedError
@@ -325,6 +328,8 @@ class _Mix(Function):
 class _LogSumExp(Function):
     @staticmethod
     def forward(ctx: Any, v: Tensor, book: Codebook, tracked: bool) -> Tensor:
+        if tracked:
+            book._keep()
         with full_precision(v):
             asked = book._ask(v)
             total = torch.zeros_like(asked)  # sum_i exp(score_i - largest) c_i
