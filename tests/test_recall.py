@@ -266,9 +266,23 @@ def test_a_header_that_makes_no_sense_is_refused(tmp_path, name, value, said):
 def test_large_matrices_take_two_bits_a_weight(tmp_path, monkeypatch):
     X, Y = problem(n=200)
     monkeypatch.setattr(recalling, "SMALL", 100)
-    network = fit(X, Y, strength=1.0)
-    assert network.bits == 2 and network.codes.shape == (X.shape[1], -(-network.out_features // 4))
+    network = fit(X, Y, strength=1.0, dim=16)
+    assert network.bits == 2 and network.codes.shape == (X.shape[1], 4)
     assert len(network.weights().unique(dim=None)) <= 4 * X.shape[1]
+
+
+@pytest.mark.parametrize("dim", [20, 31])
+def test_where_labels_are_no_more_than_numbers_these_are_their_scores(dim):
+    """And few bits lose little of weights that are all in one place, as they are turned before."""
+    X, Y = problem(n=200)
+    network = fit(X, Y, strength=1.0, dim=dim)
+    v = network.encode(nearing.unit_rows(X))
+    assert v.shape == (200, dim)
+    torch.testing.assert_close(network.codebook().scores(v), v[:, :20])
+    W = torch.zeros(X.shape[1], dim)
+    W[:, 3] = 1
+    packed = recalling.Recall.of(W, torch.zeros(dim), X, recall.label_sets(Y), strength=1.0)
+    assert (packed.weights() - W).norm() < 0.2 * W.norm()
 
 
 def test_rare_labels_score_more_by_as_much_as_their_vectors_are_longer():
@@ -289,6 +303,17 @@ def test_a_header_that_claims_more_labels_than_the_file_has_is_refused(tmp_path)
     header["network"]["n_labels"] = 60_000
     container.write(path, "model", 1, header, tensors)
     with pytest.raises(FileError, match="solved for 60000 labels; it has 20"):
+        hb.load(path)
+
+
+def test_a_header_with_other_label_vectors_than_those_it_was_solved_for_is_refused(tmp_path):
+    X, Y = problem(n=200)
+    path = tmp_path / "m.safetensors"
+    hb.learn(Part(sparse.csr_array(X), sparse.csr_array(Y)), hb.Recipe(recall=1.0)).save(path)
+    header, tensors = container.read(path, "model", 1)
+    header["head"]["codebook"] = "orbit"
+    container.write(path, "model", 1, header, tensors)
+    with pytest.raises(FileError, match="solved for other label vectors than 'orbit'"):
         hb.load(path)
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from holobind.codebook import DenseCodebook as DenseCodebook
     from holobind.codebook import OrbitCodebook as OrbitCodebook
     from holobind.codebook import RandomCodebook as RandomCodebook
+    from holobind.codebook import UnitCodebook as UnitCodebook
     from holobind.errors import DataError as DataError
     from holobind.errors import DTypeError as DTypeError
     from holobind.errors import ExpressionError as ExpressionError
@@ -63,7 +64,7 @@ _MODULES = ("data", "metrics", "networks", "solve", "structures", "vsa")
 _NAMES = {
     "algebra": "bind bundle identity inverse involution permute power random similarity unbind unitary",
     "classifier": "HolographicClassifier",
-    "codebook": "Codebook DenseCodebook OrbitCodebook RandomCodebook",
+    "codebook": "Codebook DenseCodebook OrbitCodebook RandomCodebook UnitCodebook",
     "errors": "DataError DTypeError ExpressionError FileError HolobindError LabelError OptionError ShapeError "
     "UnknownNameError",
     "head": "HolographicHead LinearHead",

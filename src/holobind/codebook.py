@@ -1,4 +1,4 @@
-"""The codebooks: independent random vectors, orbits of a few, and stored ones. `labelspace` says what all can do."""
+"""The codebooks: random vectors, orbits of a few, unit vectors, and stored ones. `labelspace` says what all can do."""
 
 from collections.abc import Iterator
 from typing import Self
@@ -11,9 +11,9 @@ from holobind import algebra
 from holobind.errors import OptionError, ShapeError
 from holobind.labelspace import MEMORY, TILE, Codebook, first_largest, signal, spectrum
 from holobind.philox import phases, signals
-from holobind.ragged import portions, sum_sets
+from holobind.ragged import lengths, portions, sum_sets
 
-__all__ = ["Codebook", "DenseCodebook", "OrbitCodebook", "RandomCodebook"]
+__all__ = ["Codebook", "DenseCodebook", "OrbitCodebook", "RandomCodebook", "UnitCodebook"]
 
 
 class RandomCodebook(Codebook):
@@ -269,6 +269,53 @@ class OrbitCodebook(Codebook):
         self._readers = self._readers.to(self.device)
         self._rings = None
         self._key = None if self._key is None else self._key.to(self.device)
+
+
+class UnitCodebook(Codebook):
+    """Label i is the i-th unit vector: the orbit of the identity of binding, for no more labels than d.
+
+    State: none. Where an orbit has one base it may as well be this one, for a network that gives the output itself:
+    any other is only a turn of it. Scores are then elements of the output, and no transform is left.
+    """
+
+    def __init__(self, n_labels: int, dim: int) -> None:
+        super().__init__(n_labels, dim, None)
+        if self.n_labels > self.dim:
+            raise OptionError(f"UnitCodebook: {dim} numbers have {dim} unit vectors; got {n_labels} labels, take an orbit")
+
+    def _ask(self, v: Tensor) -> Tensor:
+        return v
+
+    def _answer(self, total: Tensor) -> Tensor:
+        return total
+
+    def _score(self, asked: Tensor, first: int, last: int) -> Tensor:
+        return asked[:, first:last].clone(memory_format=torch.contiguous_format)  # the caller may write into it
+
+    def _mix(self, weights: Tensor, first: int, last: int) -> Tensor:
+        return nn.functional.pad(weights, (first, self.dim - last))
+
+    def _blocks(self, rows: int, memory: int, first: int, last: int) -> Iterator[tuple[slice, int, int]]:
+        height = max(1, memory // (8 * self.dim))
+        for top in range(0, rows, height):
+            yield slice(top, min(top + height, rows)), first, last
+
+    def _encode(self, labels: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
+        row = torch.arange(len(offsets), device=self.device).repeat_interleave(lengths(labels, offsets))
+        by = torch.ones(len(labels), device=self.device) if weights is None else weights
+        return by.new_zeros(len(offsets), self.dim).index_put_((row, labels), by, accumulate=True)
+
+    def _vectors(self, ids: Tensor) -> Tensor:
+        return nn.functional.one_hot(ids, self.dim).float()
+
+    def bound(self, p: Tensor) -> Codebook:
+        return DenseCodebook(algebra.bind(self._vectors(torch.arange(self.n_labels)), _one_vector(p, self.dim).cpu()))
+
+    def grown_to(self, n_labels: int) -> Codebook:
+        return UnitCodebook(_more(self.n_labels, n_labels), self.dim).to(self.device)
+
+    def learnable(self) -> Codebook:
+        return DenseCodebook(self.vectors(torch.arange(self.n_labels)), learn=True)
 
 
 class DenseCodebook(Codebook):

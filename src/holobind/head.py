@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, linear
 
 from holobind import algebra, losses
-from holobind.codebook import DenseCodebook, OrbitCodebook, RandomCodebook
+from holobind.codebook import DenseCodebook, OrbitCodebook, RandomCodebook, UnitCodebook
 from holobind.errors import OptionError, ShapeError
 from holobind.labelspace import MEMORY, Codebook, first_largest, share
 from holobind.ragged import checked_sets, lengths
@@ -39,7 +39,8 @@ class HolographicHead(nn.Module):
     `learn` adds "present" and "missing" (d) each, and "labels", the codebook's: (bases, d) of an orbit, (L, d) of
     a random one. All of them pass through the projection at each use and so stay unitary.
 
-    codebook: "orbit" (fast), "random" (the paper's), "naive" (the paper's failed ablation), or one of your own.
+    codebook: "orbit" (fast), "random" (the paper's), "unit" (a label is an element of the output; L <= d), "naive" (the
+              paper's failed ablation), or one of your own.
     loss:     "softmax" (accurate; O(L log d) a row with an orbit), "query" (the paper's; the same cost for any L),
               "query-abs" (the listing in its appendix), "regression" (its failure). See `losses`.
 
@@ -291,6 +292,7 @@ def _codebook(wanted: str | Codebook, n_labels: int, dim: int, seed: int) -> Cod
     makers: dict[str, Callable[[int, int, int], Codebook]] = {
         "orbit": OrbitCodebook,
         "random": RandomCodebook,
+        "unit": lambda n_labels, dim, _: UnitCodebook(n_labels, dim),
         "naive": DenseCodebook.naive,
     }
     _one_of("HolographicHead", "codebook", wanted, tuple(makers))

@@ -237,7 +237,8 @@ def _with_head(
     else:
         loss = "softmax" if recipe.loss in (None, "ridge") else recipe.loss
         dim = network.out_features if width is None else width
-        head = HolographicHead(inside, L, dim, recipe.codebook, loss, recipe.seed, recipe.learn)  # type: ignore[arg-type]
+        book = "unit" if isinstance(network, Recall) and network.plain else recipe.codebook
+        head = HolographicHead(inside, L, dim, book, loss, recipe.seed, recipe.learn)  # type: ignore[arg-type]
     seen = metrics.frequencies(Y)
     return Model(
         network,

@@ -152,6 +152,8 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, A
     network.check()
     if isinstance(network, Recall) and network.n_labels != len(counts):
         raise FileError(f"its network was solved for {str(network.n_labels)[:20]} labels; it has {len(counts)}")
+    if isinstance(network, Recall) and (book := head_said.get("codebook")) != ("unit" if network.plain else "orbit"):
+        raise FileError(f"its network was solved for other label vectors than {str(book)[:20]!r}")
     head = _head(head_said, network.out_features, len(counts), parts["head"])
     if not isinstance(header["normalise"], bool) or not isinstance(header["about"], dict):
         raise FileError("its header has other types than it should")

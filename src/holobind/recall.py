@@ -19,13 +19,13 @@ from scipy import sparse
 from torch import Tensor
 
 from holobind import solve
-from holobind.codebook import OrbitCodebook
+from holobind.codebook import Codebook, OrbitCodebook
 from holobind.errors import OptionError
 from holobind.grow import grow
 from holobind.metrics import ndcg_at_k
 from holobind.networks.forest import FEATURES
 from holobind.networks.near import Near, canonical, rarities
-from holobind.networks.recall import NEAREST, Encoder, Recall, lengths
+from holobind.networks.recall import NEAREST, Encoder, Recall, codebook, lengths
 from holobind.solve import Progress
 from holobind.sparse import Sparse
 
@@ -38,7 +38,7 @@ NARROW = 128  # dim of the codebook that lam is chosen with where labels are mor
 RARITY, MARGIN = (0.0, 0.5), 0.25  # the first, unless the second is better by that many points
 SHARPNESS = (1.0, 2.0, 4.0, 8.0)
 STRENGTH = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
-SHARE, TRIAL = 0.4, 10  # of the trees, if they make it better; and how many are grown to see that
+SHARE, TRIAL = 0.5, 10  # of the trees, if they make it better; and how many are grown to see that
 MANY = 8  # times as many rows as features are wanted for trees
 
 Tried = tuple[float, float, float, float, float]
@@ -80,7 +80,7 @@ def fit(
     if not (np.isfinite(tail) and tail >= 0):
         raise OptionError(f"tail must be a number and not negative; got {tail}")
     n_labels = Y.shape[1]
-    book = OrbitCodebook(n_labels, dim or solve.dimension(n_labels, MOST), seed)
+    book = codebook(n_labels, dim or min(n_labels, MOST), seed)
     rows, sets = canonical(sparse.csr_matrix(X, dtype=np.float32)), label_sets(Y)
     ridge = partial(solve.ridge, tolerance=TOLERANCE, seed=seed, on_progress=on_progress)
     rarity, sharpness, share, forest = 0.0, 2.0, 0.0, None
@@ -199,7 +199,7 @@ def _trial(X: Sparse, Y: Sparse, packed: Recall) -> _Trial:
 
 
 def _choose(
-    book: OrbitCodebook, trials: list[_Trial], strength: float | None
+    book: Codebook, trials: list[_Trial], strength: float | None
 ) -> tuple[float, float, float, float, list[Tried]]:
     """Rarity and sharpness at a middling strength, then strength, then share: these, and all that was tried."""
     Y = sparse.vstack([trial.Y for trial in trials], format="csr")

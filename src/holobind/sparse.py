@@ -106,6 +106,14 @@ def add_rows(ptr, index, value, V, out):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
+def add_entries(ptr, index, value, out):  # type: ignore[no-untyped-def]
+    """out += A."""
+    for r in range(len(ptr) - 1):
+        for j in range(ptr[r], ptr[r + 1]):
+            out[r, index[j]] += value[j]
+
+
+@numba.njit(nogil=True, cache=True)
 def add_slices(ptr, start, value, flat, out):  # type: ignore[no-untyped-def]
     """out += weighted sums of slices of a long vector."""
     for r in range(len(ptr) - 1):

@@ -5,7 +5,7 @@
     [250 x_f]     of a row of length 1, rounded towards 0, as in `near`
 
 Branches are numbers of splits, or of leaves: leaf l is -1 - l. Sums are of whole numbers, so that a row ends in the
-same leaves everywhere, and fit 16 bits for up to FEATURES features.
+same leaves everywhere.
 """
 
 from typing import Any
@@ -17,14 +17,12 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from holobind.errors import OptionError
-from holobind.networks.near import QUESTION, rounded
+from holobind.networks.near import rounded
 from holobind.sparse import Sparse
 from holobind.threads import by_rows
 
 TOP = 3  # the largest level
-FEATURES = 1024
-assert TOP * FEATURES**0.5 * QUESTION < 1 << 15  # by Cauchy and Schwarz
-SOME = 128  # rows that are sorted together
+FEATURES = 1024  # at most: levels are kept for each feature at each split
 
 
 class Forest(nn.Module):
@@ -87,28 +85,36 @@ class Forest(nn.Module):
 
 @numba.njit(nogil=True, cache=True)
 def _descend(ptr, index, asked, levels, thresholds, branches, roots, found):  # type: ignore[no-untyped-def]
-    """Tree by tree for some rows, which are dense here: both stay in the cache, and vector units are of use."""
-    f = np.uint64(levels.shape[1])  # unsigned: compiled code need not look for negative indices
-    flat, dense = levels.reshape(-1), np.zeros(SOME * levels.shape[1], np.int16)
-    for first in range(0, len(found), SOME):
-        last = min(first + SOME, len(found))
-        for r in range(first, last):
-            for j in range(ptr[r], ptr[r + 1]):
-                dense[np.uint64(r - first) * f + np.uint64(index[j])] = asked[j - ptr[0]]
-        for t in range(len(roots)):
-            found[first:last, t] = roots[t]
-            going = True
-            while going:  # all rows one split further: their sums do not wait for each other
-                going = False
-                for r in range(first, last):
-                    at = found[r, t]
-                    if at >= 0:
-                        split, row, total = np.uint64(at) * f, np.uint64(r - first) * f, np.int16(0)
-                        for i in range(f):
-                            total = np.int16(total + flat[split + i] * dense[row + i])
-                        found[r, t] = branches[at, np.int64(total + thresholds[at] > 0)]
-                        going = True
-        found[first:last] = -1 - found[first:last]
-        for r in range(first, last):
-            for j in range(ptr[r], ptr[r + 1]):
-                dense[np.uint64(r - first) * f + np.uint64(index[j])] = 0
+    """Tree by tree for all rows, so that a tree is in the cache, and all of them one split further at a time, so that
+    their sums do not wait for each other. Rows are filled up with zeros to fours, which are added side by side.
+    """
+    m, f = len(ptr) - 1, np.uint64(levels.shape[1])
+    flat, one = levels.reshape(-1), np.uint64(1)  # unsigned: compiled code need not look for negative indices
+    ends = np.zeros(m + 1, np.uint64)
+    for r in range(m):
+        ends[r + 1] = ends[r] + np.uint64((ptr[r + 1] - ptr[r] + 3) // 4 * 4)
+    ids, values = np.zeros(ends[m], np.uint32), np.zeros(ends[m], np.int32)
+    for r in range(m):
+        for j in range(ptr[r], ptr[r + 1]):
+            at = ends[r] + np.uint64(j - ptr[r])
+            ids[at], values[at] = index[j], asked[j - ptr[0]]
+    now = np.empty(m, np.int32)
+    for t in range(len(roots)):
+        now[:] = roots[t]
+        going = True
+        while going:
+            going = False
+            for r in range(m):
+                if now[r] >= 0:
+                    split, j = np.uint64(now[r]) * f, ends[r]
+                    a, b, c, d = np.int32(0), np.int32(0), np.int32(0), np.int32(0)
+                    while j < ends[r + 1]:
+                        a += flat[split + ids[j]] * values[j]
+                        b += flat[split + ids[j + one]] * values[j + one]
+                        c += flat[split + ids[j + one + one]] * values[j + one + one]
+                        d += flat[split + ids[j + one + one + one]] * values[j + one + one + one]
+                        j += one + one + one + one
+                    now[r] = branches[now[r], np.int64(a + b + c + d + thresholds[now[r]] > 0)]
+                    going = True
+        for r in range(m):
+            found[r, t] = -1 - now[r]

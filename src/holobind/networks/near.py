@@ -124,7 +124,7 @@ def _nearest(ptr, index, asked, column, columns, ends, lists, entries, factor, r
     """Products of a few questions with all rows, through lists and columns; then the best k of each."""
     n, start = len(factor), ptr[0]
     width, flat = _U(n), room.reshape(-1)
-    maxima = np.empty(n // GROUPS, np.int16)
+    maxima, groups = np.empty(n // GROUPS, np.int16), np.empty(n // GROUPS, np.uint64)
     longest = 0
     for r in range(len(ptr) - 1):
         longest = max(longest, ptr[r + 1] - ptr[r])
@@ -153,7 +153,7 @@ def _nearest(ptr, index, asked, column, columns, ends, lists, entries, factor, r
             base = _U(r - first) * width
             for i in range(width):
                 flat[base + i] = np.int16((np.int32(flat[base + i]) * np.int32(factor[i])) >> np.int32(16))
-            _best(flat, base, maxima, similar[r], ids[r])
+            _best(flat, base, maxima, groups, similar[r], ids[r])
 
 
 @numba.njit(nogil=True, cache=True)
@@ -185,7 +185,7 @@ def _add_columns(flat, base, size, columns, at, by, used):  # type: ignore[no-un
 
 
 @numba.njit(nogil=True, cache=True)
-def _best(flat, base, maxima, best, which):  # type: ignore[no-untyped-def]
+def _best(flat, base, maxima, groups, best, which):  # type: ignore[no-untyped-def]
     """The k largest numbers: k groups reach the k-th of their maxima, so smaller numbers are not wanted.
 
     Numbers i, i + q, i + 2 q and so on are a group: maxima of q groups are made side by side.
@@ -198,22 +198,23 @@ def _best(flat, base, maxima, best, which):  # type: ignore[no-untyped-def]
         for i in range(q):
             maxima[i] = max(maxima[i], flat[a + i], flat[b + i], flat[c + i], flat[d + i])
     bound = _largest_that_many_reach(maxima, k)
+    reaching = 0
     for i in range(q):
         if maxima[i] >= bound:
-            for g in range(_U(GROUPS)):
-                at = g * q + i
-                s = flat[base + at]
-                if s >= bound and _before(s, at, best[k - 1], which[k - 1]):
-                    p = k - 1
-                    while p > 0 and _before(s, at, best[p - 1], which[p - 1]):
-                        best[p], which[p] = best[p - 1], which[p - 1]
-                        p -= 1
-                    best[p], which[p] = s, at
-
-
-@numba.njit(nogil=True, cache=True)
-def _before(s, at, other, there):  # type: ignore[no-untyped-def]
-    return s > other or (s == other and at < there)
+            groups[reaching] = i
+            reaching += 1
+    filled = 0
+    for g in range(_U(GROUPS)):  # in the order of rows: among equals the earlier ones are in before the later ones
+        for j in range(reaching):
+            at = g * q + groups[j]
+            s = flat[base + at]
+            if s >= bound and (filled < k or s > best[k - 1]):
+                p = min(filled, k - 1)
+                while p > 0 and s > best[p - 1]:
+                    best[p], which[p] = best[p - 1], which[p - 1]
+                    p -= 1
+                best[p], which[p] = s, at
+                filled = min(filled + 1, k)
 
 
 @numba.njit(nogil=True, cache=True)

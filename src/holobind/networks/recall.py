@@ -11,7 +11,9 @@ and with trees, where t and e are means over training rows in leaves of x of t_i
 What a linear encoder cannot say, because it is linear or because a penalty holds it back, shows in its errors on rows
 like x, and these are known: the second term is their mean, added as a vector, so that reading labels off v stays one
 transform. Errors are not stored but made when they are asked for, from the training rows and label sets, which are
-sparse, and W, in few bits a weight. Where features are few and rows many, more can be known than a linear map holds,
+sparse, and W, in few bits a weight. Where labels are no more than the d numbers of v, these are their scores: label
+vectors are unit vectors, and W is turned before it is packed (bound with a random unitary vector), as few bits hold
+numbers best that are spread evenly. Where features are few and rows many, more can be known than a linear map holds,
 and trees (`forest`) know some of it; what is in their leaves is not stored either.
 
 A penalty shrinks the scores of rare labels more than those of frequent ones. Vectors that are longer the rarer their
@@ -27,13 +29,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor, nn
 
-from holobind import fewbits
-from holobind.codebook import OrbitCodebook
+from holobind import algebra, fewbits
+from holobind.codebook import OrbitCodebook, UnitCodebook
 from holobind.errors import OptionError
 from holobind.networks.forest import Forest
 from holobind.networks.inputs import Network, Rows
 from holobind.networks.near import Near, rarities, weighted
-from holobind.sparse import Floats, Sparse, add_rows, add_slices, round_rows
+from holobind.sparse import Floats, Sparse, add_entries, add_rows, add_slices, round_rows
 from holobind.threads import by_rows
 
 Counts = NDArray[np.int16]
@@ -61,7 +63,7 @@ class Recall(Network):
 
     n_features: int
     codes: Tensor  # (f, ceil(bits d / 8)) uint8, and
-    scales: Tensor  # (f) float16: W in few bits a weight
+    scales: Tensor  # (f) float16: W in few bits a weight, turned where label vectors are unit vectors
     bias: Tensor  # (d)
     row_ends: Tensor  # (rows + 1) int64, with
     row_ids: Tensor  # (entries) in 16 bits, or int32 where features are more,
@@ -145,7 +147,7 @@ class Recall(Network):
             forest=None if forest is None else forest.config(), share=share, seed=seed,
         )  # fmt: skip
         made.forest = forest
-        made.codes, made.scales = fewbits.pack(W, bits)
+        made.codes, made.scales = fewbits.pack(algebra.bind(W, made._turn()) if made.plain else W, bits)
         made.bias = bias.detach().clone()
         for name, matrix in (("row", X), ("label", Y)):
             setattr(made, f"{name}_ends", torch.from_numpy(matrix.indptr.astype(np.int64)))
@@ -175,11 +177,20 @@ class Recall(Network):
 
     def weights(self) -> Tensor:
         """W in float32.  Shapes: -> (f, d)"""
-        return fewbits.unpack(self.codes, self.scales, self.out_features, self.bits)
+        W = fewbits.unpack(self.codes, self.scales, self.out_features, self.bits)
+        return algebra.unbind(W, self._turn()) if self.plain else W
 
-    def codebook(self) -> OrbitCodebook:
+    def codebook(self) -> OrbitCodebook | UnitCodebook:
         """The label vectors that it was solved for."""
-        return OrbitCodebook(self.n_labels, self.out_features, self.seed)
+        return codebook(self.n_labels, self.out_features, self.seed)
+
+    @property
+    def plain(self) -> bool:
+        """Whether label vectors are unit vectors, and the output their scores."""
+        return self.n_labels <= self.out_features
+
+    def _turn(self) -> Tensor:
+        return OrbitCodebook(1, self.out_features, self.seed).vectors(torch.zeros(1, dtype=torch.long))[0]
 
     def check(self) -> None:
         """Raise OptionError unless the kept rows are matrices: what a file says must not be trusted."""
@@ -229,8 +240,11 @@ class Encoder:
     """A packed network made ready: weights in eight bits, and so the errors, which are made when they are asked for."""
 
     def __init__(self, packed: Recall) -> None:
-        self.levels = fewbits.levels(packed.codes, packed.out_features, packed.bits).numpy()
-        self.scales = packed.scales.float().numpy() / 2
+        if packed.plain:
+            self.levels, self.scales = _rounded(packed.weights().numpy())
+        else:
+            self.levels = fewbits.levels(packed.codes, packed.out_features, packed.bits).numpy()
+            self.scales = packed.scales.float().numpy() / 2
         self.bias, self.book = packed.bias.float().numpy(), packed.codebook()
         self.sharpness, self.strength = packed.sharpness, packed.strength
         self.X, sets = packed.remembered()
@@ -325,9 +339,7 @@ class Encoder:
                 add_rows(some.indptr[first : last + 1], some.indices, values, said, total[first:last])  # noqa: B023
 
             by_rows(block, len(total))
-        table, steps = np.empty((forest.n_leaves, d), np.int8), np.empty(forest.n_leaves, np.float32)
-        round_rows(total, table, steps)
-        return table, steps
+        return _rounded(total)
 
     def _errors(self, rows: Ids, t: float = 1.0, linear: float = 1.0) -> tuple[NDArray[np.int8], Floats]:
         """What the linear encoder lacks on some training rows, rounded, and the steps that it is rounded to.
@@ -338,17 +350,27 @@ class Encoder:
         """
         X, Y, d = self.X[rows], self.Y[rows], len(self.bias)
         values, lengths = X.data * self.scales[X.indices] * np.float32(-linear), Y.data * np.float32(t)
-        rings, starts = self.book.rings().numpy(), self.book.starts(torch.from_numpy(Y.indices)).numpy()
+        book = self.book
+        if isinstance(book, OrbitCodebook):
+            rings, starts = book.rings().numpy(), book.starts(torch.from_numpy(Y.indices)).numpy()
         found, steps = np.empty((len(rows), d), np.int8), np.empty(len(rows), np.float32)
 
         def block(first: int, last: int) -> None:
             lacking = np.broadcast_to(np.float32(-linear) * self.bias, (last - first, d)).copy()
-            add_slices(Y.indptr[first : last + 1], starts, lengths, rings, lacking)
+            if isinstance(book, OrbitCodebook):
+                add_slices(Y.indptr[first : last + 1], starts, lengths, rings, lacking)
+            else:
+                add_entries(Y.indptr[first : last + 1], Y.indices, lengths, lacking)
             add_rows(X.indptr[first : last + 1], X.indices, values, self.levels, lacking)
             round_rows(lacking, found[first:last], steps[first:last])
 
         by_rows(block, len(rows))
         return found, steps
+
+
+def codebook(n_labels: int, dim: int, seed: int) -> OrbitCodebook | UnitCodebook:
+    """Unit vectors as label vectors, where there are enough of them, or an orbit."""
+    return UnitCodebook(n_labels, dim) if n_labels <= dim else OrbitCodebook(n_labels, dim, seed)
 
 
 def lengths(counts: NDArray[np.int64], tail: float) -> Floats:
@@ -367,6 +389,13 @@ def shares(similar: Counts, sharpness: float) -> Floats:
         powers = np.where(similar > 0, powers**sharpness, 0)  # also at sharpness 0
     total = powers.sum(1, keepdims=True)
     return np.divide(powers, total, out=powers, where=total > 0).astype(np.float32)
+
+
+def _rounded(V: Floats) -> tuple[NDArray[np.int8], Floats]:
+    """Rows in eight bits, and their steps.  Shapes: (n, d) -> (n, d), (n)"""
+    found, steps = np.empty(V.shape, np.int8), np.empty(len(V), np.float32)
+    round_rows(V, found, steps)
+    return found, steps
 
 
 def _ids(size: int) -> torch.dtype:
