@@ -32,7 +32,7 @@ Inputs = Any  # a scipy sparse matrix, a dense array, or a sequence of texts
 Progress = Callable[[str, float], None]
 Result = TypeVar("Result")
 
-BATCH, LEAST = 1024, 64  # rows that are predicted in one go: at most, and at least, if so many are left
+BATCH, LEAST = 2048, 64  # rows that are predicted in one go: at most, and at least, if so many are left
 LONGEST = 500  # tokens of a text
 LARGEST = float(np.finfo(np.float32).max)
 
@@ -156,7 +156,7 @@ class Model(nn.Module):
         self.eval()
         try:
             aside = side_by_side and device.type == "cpu"
-            even = -(-len(examples) // (4 * torch.get_num_threads())) if aside else BATCH
+            even = -(-len(examples) // torch.get_num_threads()) if aside else BATCH
             batches = portions(examples, np.arange(len(examples)), min(BATCH, max(LEAST, even)))
             for index, found in threaded(work, batches) if aside else map(work, batches):
                 yield index, found

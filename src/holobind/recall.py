@@ -25,7 +25,7 @@ from holobind.grow import grow
 from holobind.metrics import ndcg_at_k
 from holobind.networks.forest import FEATURES
 from holobind.networks.near import Near, canonical, rarities
-from holobind.networks.recall import NEAREST, Encoder, Recall, codebook, lengths
+from holobind.networks.recall import Encoder, Recall, codebook, lengths
 from holobind.solve import Progress
 from holobind.sparse import Sparse
 
@@ -187,7 +187,7 @@ def _trial(X: Sparse, Y: Sparse, packed: Recall) -> _Trial:
     linear = encoder.linear(X)
     means = {}
     for rarity in RARITY:
-        near = Near(encoder.X, rarities(encoder.X, rarity))(X, NEAREST)
+        near = encoder.nearest(Near(encoder.X, rarities(encoder.X, rarity)), X)
         for sharpness in SHARPNESS:
             means[rarity, sharpness] = np.zeros_like(linear)
             encoder.recall(means[rarity, sharpness], *near, sharpness, 1.0)
@@ -201,7 +201,7 @@ def _trial(X: Sparse, Y: Sparse, packed: Recall) -> _Trial:
 def _choose(
     book: Codebook, trials: list[_Trial], strength: float | None
 ) -> tuple[float, float, float, float, list[Tried]]:
-    """Rarity and sharpness at a middling strength, then strength, then share: these, and all that was tried."""
+    """Rarity and sharpness at a middling strength, then strength and share: these, and all that was tried."""
     Y = sparse.vstack([trial.Y for trial in trials], format="csr")
     tried: dict[tuple[float, float, float, float], float] = {}
 
@@ -218,8 +218,7 @@ def _choose(
     middle = 0.75 if strength is None else strength
     pairs = product(RARITY, SHARPNESS)
     rarity, sharpness = max(pairs, key=lambda at: score(at[0], at[1], middle) - MARGIN * (at[0] > 0))
-    if strength is None:
-        strength = max(STRENGTH, key=lambda a: score(rarity, sharpness, a))
-    chosen = rarity, sharpness, strength
-    share = SHARE if trials[0].trees is not None and score(*chosen, SHARE) > score(*chosen) else 0.0
+    strengths = STRENGTH if strength is None else (strength,)
+    mixes = product(strengths, (0.0, SHARE) if trials[0].trees is not None else (0.0,))
+    strength, share = max(mixes, key=lambda mix: score(rarity, sharpness, *mix))
     return rarity, sharpness, strength, share, [(*at, found) for at, found in tried.items()]

@@ -82,10 +82,11 @@ class Near:
         lists = back.indices[kept].astype(np.uint32)
         self.features = column, self.columns.ravel(), np.append(0, np.cumsum(listed)), lists, back.data[kept]
 
-    def __call__(self, X: Sparse, k: int) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
+    def __call__(self, X: Sparse, k: int, fewest: int = 0) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
         """The k largest positive cosines of each row, times a number, largest first, and with which rows.
 
-        Among equals the earlier row comes first. Where fewer than k are positive, 0 and row 0 fill up.
+        Among equals the earlier row comes first. Where fewer than k are positive, 0 and row 0 fill up; so for rows of
+        fewer features than `fewest`, which are not looked at.
         Shapes: (m, f) -> (m, k), (m, k)
         """
         rows = canonical(X)
@@ -97,7 +98,7 @@ class Near:
             room = np.empty((min(last - first, max(1, min(16, ROOM // self.width))), self.width), np.int16)
             asked = rounded(ends, rows.indices, rows.data, self.weight)
             found = similar[first:last], ids[first:last]
-            _nearest(ends, rows.indices, asked, *self.features, self.factor, room, *found)
+            _nearest(ends, rows.indices, asked, *self.features, self.factor, fewest, room, *found)
 
         if self.n:
             by_rows(work, m)
@@ -120,7 +121,7 @@ def rounded(ptr, index, value, weight):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _nearest(ptr, index, asked, column, columns, ends, lists, entries, factor, room, similar, ids):  # type: ignore[no-untyped-def]
+def _nearest(ptr, index, asked, column, columns, ends, lists, entries, factor, fewest, room, similar, ids):  # type: ignore[no-untyped-def]
     """Products of a few questions with all rows, through lists and columns; then the best k of each."""
     n, start = len(factor), ptr[0]
     width, flat = _U(n), room.reshape(-1)
@@ -133,6 +134,8 @@ def _nearest(ptr, index, asked, column, columns, ends, lists, entries, factor, r
         last = min(first + len(room), len(ptr) - 1)
         flat[:] = 0
         for r in range(first, last):
+            if ptr[r + 1] - ptr[r] < fewest:
+                continue
             base = _U(r - first) * width
             for j in range(ptr[r], ptr[r + 1]):
                 f, q = index[j], asked[j - start]
@@ -142,6 +145,8 @@ def _nearest(ptr, index, asked, column, columns, ends, lists, entries, factor, r
         for top in range(0, n, TILE):
             size = _U(min(TILE, n - top))
             for r in range(first, last):
+                if ptr[r + 1] - ptr[r] < fewest:
+                    continue
                 used = 0
                 for j in range(ptr[r], ptr[r + 1]):
                     c = column[index[j]]
@@ -150,6 +155,8 @@ def _nearest(ptr, index, asked, column, columns, ends, lists, entries, factor, r
                         used += 1
                 _add_columns(flat, _U(r - first) * width + _U(top), size, columns, at, by, used)
         for r in range(first, last):
+            if ptr[r + 1] - ptr[r] < fewest:
+                continue
             base = _U(r - first) * width
             for i in range(width):
                 flat[base + i] = np.int16((np.int32(flat[base + i]) * np.int32(factor[i])) >> np.int32(16))

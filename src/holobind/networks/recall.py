@@ -42,6 +42,7 @@ Counts = NDArray[np.int16]
 Ids = NDArray[np.int64]
 
 NEAREST = 30  # rows whose errors are recalled
+FEWEST = 3  # features of a row that recalls where there are trees: one or two have more equals than 30, and leaves all
 TABLE = 1 << 30  # bytes of errors that are kept once they have been made
 MEND = 0.6  # how much of the mean error in leaves is added
 SMALL = 1 << 21  # weights up to which four bits are spent on each: two lose a quarter of a point where features are few
@@ -266,11 +267,15 @@ class Encoder:
         """v of rows.  Shapes: (n, f) -> (n, d)"""
         v = self.linear(X)
         if self.strength:
-            self.recall(v, *self.near(X, NEAREST), self.sharpness, self.strength)
+            self.recall(v, *self.nearest(self.near, X), self.sharpness, self.strength)
         if self.forest is not None:
             v *= np.float32(1 - self.share)
             self.consult(v, X)
         return torch.from_numpy(v)
+
+    def nearest(self, near: Near, X: Sparse) -> tuple[Counts, Ids]:
+        """The rows whose errors are recalled.  Shapes: (n, f) -> 2 x (n, k)"""
+        return near(X, NEAREST, 0 if self.forest is None else FEWEST)
 
     def linear(self, X: Sparse) -> Floats:
         """x W + b.  Shapes: (n, f) -> (n, d)"""
@@ -286,8 +291,9 @@ class Encoder:
 
     def recall(self, v: Floats, similar: Counts, ids: Ids, sharpness: float, strength: float) -> None:
         """Add to v the mean errors of the nearest rows, by powers of their similarities.  Shapes: (n, d), 2 x (n, k)"""
-        n, k = ids.shape
-        table, steps, ends = self.table, self.steps, np.arange(0, n * k + 1, k)
+        table, steps = self.table, self.steps
+        found = similar[:, 0] > 0  # rows that are near to some
+        ids = ids[found]
         if table is None:
             used, ids = (part.reshape(-1, *part.shape[1:]) for part in np.unique(ids, return_inverse=True))
             table, steps = self._errors(used)
@@ -296,14 +302,9 @@ class Encoder:
             if len(new):
                 table[new], steps[new] = self._errors(new)
                 self.made[new] = True
-        flat = ids.ravel()
-
-        def block(first: int, last: int) -> None:
-            share = shares(similar[first:last], sharpness) * np.float32(strength)
-            values = (share * steps[ids[first:last]]).ravel()
-            add_rows(ends[first : last + 1] - first * k, flat[first * k :], values, table, v[first:last])
-
-        by_rows(block, n)
+        ends, flat = np.append(0, np.cumsum(np.where(found, similar.shape[1], 0))), ids.ravel()
+        values = (shares(similar[found], sharpness) * np.float32(strength) * steps[ids]).ravel()
+        by_rows(lambda first, last: add_rows(ends[first : last + 1], flat, values, table, v[first:last]), len(v))
 
     def consult(self, v: Floats, X: Sparse) -> None:
         """Add to v the trees' mean of what is in the leaves of rows.  Shapes: (n, d), (n, f)"""
