@@ -295,7 +295,7 @@ def test_a_codebook_of_ones_own():
 def test_what_is_refused():
     with pytest.raises(hb.OptionError, match="loss must be one of 'softmax', 'query'"):
         hb.HolographicHead(H, N, D, loss="hinge")
-    with pytest.raises(hb.OptionError, match="codebook must be one of 'orbit', 'random', 'naive'"):
+    with pytest.raises(hb.OptionError, match="codebook must be one of 'orbit', 'random', 'unit', 'naive'"):
         hb.HolographicHead(H, N, D, "dense")
     with pytest.raises(hb.OptionError, match="learn must be one of"):
         hb.HolographicHead(H, N, D, learn=("labels", "all"))

@@ -300,6 +300,10 @@ class UnitCodebook(Codebook):
         for top in range(0, rows, height):
             yield slice(top, min(top + height, rows)), first, last
 
+    def _top_k(self, v: Tensor, k: int, memory: int, first: int, last: int) -> tuple[Tensor, Tensor]:
+        found, where = first_largest(v[:, first:last].contiguous(), k)
+        return found, where + first
+
     def _encode(self, labels: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         row = torch.arange(len(offsets), device=self.device).repeat_interleave(lengths(labels, offsets))
         by = torch.ones(len(labels), device=self.device) if weights is None else weights

@@ -184,18 +184,15 @@ def _folds(n: int, seed: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.int
 
 def _trial(X: Sparse, Y: Sparse, packed: Recall) -> _Trial:
     encoder = Encoder(packed)
-    linear = encoder.linear(X)
+    n = X.shape[0]
+    linear = torch.from_numpy(encoder.total([encoder.linear(X)], n, 1.0))
     means = {}
     for rarity in RARITY:
         near = encoder.nearest(Near(encoder.X, rarities(encoder.X, rarity)), X)
         for sharpness in SHARPNESS:
-            means[rarity, sharpness] = np.zeros_like(linear)
-            encoder.recall(means[rarity, sharpness], *near, sharpness, 1.0)
-    trees = None
-    if encoder.forest is not None:
-        trees = torch.zeros(linear.shape)
-        encoder.consult(trees.numpy(), X)
-    return _Trial(Y, torch.from_numpy(linear), {at: torch.from_numpy(mean) for at, mean in means.items()}, trees)
+            means[rarity, sharpness] = torch.from_numpy(encoder.total([encoder.recalled(*near, sharpness, 1.0)], n))
+    trees = None if encoder.forest is None else torch.from_numpy(encoder.total([encoder.consulted(X)], n))
+    return _Trial(Y, linear, means, trees)
 
 
 def _choose(

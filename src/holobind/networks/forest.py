@@ -5,7 +5,7 @@
     [250 x_f]     of a row of length 1, rounded towards 0, as in `near`
 
 Branches are numbers of splits, or of leaves: leaf l is -1 - l. Sums are of whole numbers, so that a row ends in the
-same leaves everywhere.
+same leaves everywhere, and fit 16 bits for up to FEATURES features.
 """
 
 from typing import Any
@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from holobind.errors import OptionError
-from holobind.networks.near import rounded
+from holobind.networks.near import QUESTION, add_columns, rounded
 from holobind.sparse import Sparse
 from holobind.threads import by_rows
 
 TOP = 3  # the largest level
-FEATURES = 1024  # at most: levels are kept for each feature at each split
+FEATURES = 1024
+assert TOP * FEATURES**0.5 * QUESTION < 1 << 15  # by Cauchy and Schwarz
+HIGH = 64  # splits of a tree whose sums are made for every row
 
 
 class Forest(nn.Module):
@@ -59,34 +61,66 @@ class Forest(nn.Module):
         if min(int(part.min()) for part in (self.branches, self.roots) if part.numel()) < -self.n_leaves:
             raise OptionError(f"Forest: leaves must be from 0 to {self.n_leaves - 1}")
 
-    def by_split(self) -> NDArray[np.int8]:
-        """The levels of each split together.  Shapes: -> (splits, f)"""
-        return np.ascontiguousarray(self.levels.numpy().T)
+    def laid_out(self) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
+        """The levels of each split together, and those of each feature at the first HIGH splits of every tree.
 
-    def leaves(self, X: Sparse, levels: NDArray[np.int8] | None = None) -> NDArray[np.int64]:
-        """The leaf of each row in each tree; `levels` are those `by_split`, if they are at hand.
+        Shapes: -> (splits, f), (f * trees * HIGH)
+        """
+        levels, roots = self.levels.numpy(), self.roots.numpy()
+        high = np.zeros((self.n_features, len(roots), HIGH), np.int8)
+        for tree, root in enumerate(roots):
+            if root >= 0:  # what follows a small tree's splits belongs to the next one, and is never looked at
+                some = levels[:, root : root + HIGH]
+                high[:, tree, : some.shape[1]] = some
+        return np.ascontiguousarray(levels.T), high.ravel()
+
+    def leaves(self, X: Sparse, laid_out: tuple[NDArray[np.int8], NDArray[np.int8]] | None = None) -> NDArray[np.int64]:
+        """The leaf of each row in each tree; levels as they are `laid_out`, if they are at hand.
 
         Shapes: (n, f) -> (n, trees)
         """
-        levels = self.by_split() if levels is None else levels
-        found = np.empty((X.shape[0], len(self.roots)), np.int64)
+        levels, high = laid_out or self.laid_out()
+        found = np.empty((X.shape[0], len(self.roots)), np.int32)
         thresholds, branches, roots = (part.numpy() for part in (self.thresholds, self.branches, self.roots))
-
         ones = np.ones(self.n_features, np.float32)
 
         def work(first: int, last: int) -> None:
             ends = X.indptr[first : last + 1]
             asked = rounded(ends, X.indices, X.data, ones)
-            _descend(ends, X.indices, asked, levels, thresholds, branches, roots, found[first:last])
+            _start(ends, X.indices, asked, high, HIGH, thresholds, branches, roots, found[first:last])
+            _descend(ends, X.indices, asked, levels, thresholds, branches, found[first:last])
 
         by_rows(work, len(found))
-        return found
+        return found.astype(np.int64)
 
 
 @numba.njit(nogil=True, cache=True)
-def _descend(ptr, index, asked, levels, thresholds, branches, roots, found):  # type: ignore[no-untyped-def]
-    """Tree by tree for all rows, so that a tree is in the cache, and all of them one split further at a time, so that
-    their sums do not wait for each other. Rows are filled up with zeros to fours, which are added side by side.
+def _start(ptr, index, asked, high, size, thresholds, branches, roots, found):  # type: ignore[no-untyped-def]
+    """Row by row through the first splits of all trees, whose sums are made at once: they are few, and most of a way."""
+    width = np.uint64(len(roots) * size)
+    sums = np.zeros(width, np.int16)
+    longest = 0
+    for r in range(len(found)):
+        longest = max(longest, ptr[r + 1] - ptr[r])
+    at = np.empty(longest, np.uint64)
+    for r in range(len(found)):
+        first, n = ptr[r] - ptr[0], ptr[r + 1] - ptr[r]
+        for j in range(n):
+            at[j] = np.uint64(index[ptr[r] + j]) * width
+        sums[:] = 0
+        add_columns(sums, np.uint64(0), width, high, at, asked[first : first + n], n)
+        for t in range(len(roots)):
+            now = roots[t]
+            while 0 <= now < roots[t] + size:
+                total = sums[t * size + now - roots[t]]
+                now = branches[now, np.int64(total + thresholds[now] > 0)]
+            found[r, t] = now
+
+
+@numba.njit(nogil=True, cache=True)
+def _descend(ptr, index, asked, levels, thresholds, branches, found):  # type: ignore[no-untyped-def]
+    """On from there, tree by tree for all rows, so that a tree is in the cache, and all of them one split further at a
+    time, so that their sums do not wait for each other. Rows are filled up with zeros to fours, added side by side.
     """
     m, f = len(ptr) - 1, np.uint64(levels.shape[1])
     flat, one = levels.reshape(-1), np.uint64(1)  # unsigned: compiled code need not look for negative indices
@@ -99,8 +133,8 @@ def _descend(ptr, index, asked, levels, thresholds, branches, roots, found):  # 
             at = ends[r] + np.uint64(j - ptr[r])
             ids[at], values[at] = index[j], asked[j - ptr[0]]
     now = np.empty(m, np.int32)
-    for t in range(len(roots)):
-        now[:] = roots[t]
+    for t in range(found.shape[1]):
+        now[:] = found[:, t]
         going = True
         while going:
             going = False

@@ -153,7 +153,7 @@ def _nearest(ptr, index, asked, column, columns, ends, lists, entries, factor, f
                     if c >= 0:
                         at[used], by[used] = _U(c) * width + _U(top), asked[j - start]
                         used += 1
-                _add_columns(flat, _U(r - first) * width + _U(top), size, columns, at, by, used)
+                add_columns(flat, _U(r - first) * width + _U(top), size, columns, at, by, used)
         for r in range(first, last):
             if ptr[r + 1] - ptr[r] < fewest:
                 continue
@@ -164,7 +164,7 @@ def _nearest(ptr, index, asked, column, columns, ends, lists, entries, factor, f
 
 
 @numba.njit(nogil=True, cache=True)
-def _add_columns(flat, base, size, columns, at, by, used):  # type: ignore[no-untyped-def]
+def add_columns(flat, base, size, columns, at, by, used):  # type: ignore[no-untyped-def]
     """Columns times numbers, several at a time, so that sums are read and written less often."""
     u = 0
     while u + 8 <= used:

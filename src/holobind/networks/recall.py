@@ -41,9 +41,13 @@ from holobind.threads import by_rows
 Counts = NDArray[np.int16]
 Ids = NDArray[np.int64]
 
+# Sums over rows of a table in eight bits: where each sum ends, which rows, times what, and the table.
+Summands = tuple[NDArray[Any], NDArray[Any], Floats, NDArray[np.int8]]
+
 NEAREST = 30  # rows whose errors are recalled
 FEWEST = 3  # features of a row that recalls where there are trees: one or two have more equals than 30, and leaves all
 TABLE = 1 << 30  # bytes of errors that are kept once they have been made
+SOME = 64  # rows that are summed up together
 MEND = 0.6  # how much of the mean error in leaves is added
 SMALL = 1 << 21  # weights up to which four bits are spent on each: two lose a quarter of a point where features are few
 
@@ -256,7 +260,7 @@ class Encoder:
         self.table = np.empty((n, d), np.int8) if n * d <= TABLE else None
         self.steps, self.made = np.empty(n, np.float32), np.zeros(n, bool)
         self.forest, self.share = packed.forest, packed.share
-        self.splits = None if self.forest is None else self.forest.by_split()
+        self.splits = None if self.forest is None else self.forest.laid_out()
         self.leaves = None if self.forest is None else self._leaves(self.forest)
 
     @cached_property
@@ -265,32 +269,38 @@ class Encoder:
 
     def encode(self, X: Sparse) -> Tensor:
         """v of rows.  Shapes: (n, f) -> (n, d)"""
-        v = self.linear(X)
+        rest = 1 - self.share
+        parts = [self.linear(X, rest)]
         if self.strength:
-            self.recall(v, *self.nearest(self.near, X), self.sharpness, self.strength)
+            parts.append(self.recalled(*self.nearest(self.near, X), self.sharpness, rest * self.strength))
         if self.forest is not None:
-            v *= np.float32(1 - self.share)
-            self.consult(v, X)
-        return torch.from_numpy(v)
+            parts.append(self.consulted(X))
+        return torch.from_numpy(self.total(parts, X.shape[0], rest))
+
+    def total(self, parts: list[Summands], n: int, rest: float = 0.0) -> Floats:
+        """The sums, and so much of the bias; a few rows at a time, which stay in the cache.  Shapes: -> (n, d)"""
+        v, bias = np.empty((n, len(self.bias)), np.float32), np.float32(rest) * self.bias
+
+        def block(first: int, last: int) -> None:
+            for top in range(first, last, SOME):
+                some = v[top : min(top + SOME, last)]
+                some[:] = bias
+                for ends, index, values, table in parts:
+                    add_rows(ends[top : top + len(some) + 1], index, values, table, some)
+
+        by_rows(block, n)
+        return v
 
     def nearest(self, near: Near, X: Sparse) -> tuple[Counts, Ids]:
         """The rows whose errors are recalled.  Shapes: (n, f) -> 2 x (n, k)"""
         return near(X, NEAREST, 0 if self.forest is None else FEWEST)
 
-    def linear(self, X: Sparse) -> Floats:
-        """x W + b.  Shapes: (n, f) -> (n, d)"""
-        v = np.empty((X.shape[0], len(self.bias)), np.float32)
-        values = X.data * self.scales[X.indices]
+    def linear(self, X: Sparse, rest: float = 1.0) -> Summands:
+        """x W, times a number."""
+        return X.indptr, X.indices, X.data * (self.scales * np.float32(rest))[X.indices], self.levels
 
-        def block(first: int, last: int) -> None:
-            v[first:last] = self.bias
-            add_rows(X.indptr[first : last + 1], X.indices, values, self.levels, v[first:last])
-
-        by_rows(block, len(v))
-        return v
-
-    def recall(self, v: Floats, similar: Counts, ids: Ids, sharpness: float, strength: float) -> None:
-        """Add to v the mean errors of the nearest rows, by powers of their similarities.  Shapes: (n, d), 2 x (n, k)"""
+    def recalled(self, similar: Counts, ids: Ids, sharpness: float, strength: float) -> Summands:
+        """The mean errors of the nearest rows, by powers of their similarities.  Shapes: 2 x (n, k)"""
         table, steps = self.table, self.steps
         found = similar[:, 0] > 0  # rows that are near to some
         ids = ids[found]
@@ -302,21 +312,16 @@ class Encoder:
             if len(new):
                 table[new], steps[new] = self._errors(new)
                 self.made[new] = True
-        ends, flat = np.append(0, np.cumsum(np.where(found, similar.shape[1], 0))), ids.ravel()
-        values = (shares(similar[found], sharpness) * np.float32(strength) * steps[ids]).ravel()
-        by_rows(lambda first, last: add_rows(ends[first : last + 1], flat, values, table, v[first:last]), len(v))
+        ends = np.append(0, np.cumsum(np.where(found, similar.shape[1], 0)))
+        values = shares(similar[found], sharpness) * np.float32(strength) * steps[ids]
+        return ends, ids.ravel(), values.ravel(), table
 
-    def consult(self, v: Floats, X: Sparse) -> None:
-        """Add to v the trees' mean of what is in the leaves of rows.  Shapes: (n, d), (n, f)"""
+    def consulted(self, X: Sparse) -> Summands:
+        """The trees' mean of what is in the leaves of rows.  Shapes: (n, f)"""
         assert self.forest is not None and self.leaves is not None
         (table, steps), ids = self.leaves, self.forest.leaves(X, self.splits)
         k = ids.shape[1]
-        ends, values = np.arange(0, ids.size + 1, k), np.float32(1 / k) * steps[ids].ravel()
-
-        def block(first: int, last: int) -> None:
-            add_rows(ends[first : last + 1], ids.ravel(), values, table, v[first:last])
-
-        by_rows(block, len(v))
+        return np.arange(0, ids.size + 1, k), ids.ravel(), np.float32(1 / k) * steps[ids].ravel(), table
 
     def _leaves(self, forest: Forest) -> tuple[NDArray[np.int8], Floats]:
         """What the rows in each leaf say, share t + (1 - share) MEND e, rounded, and the steps that it is rounded to.
