@@ -250,6 +250,41 @@ def test_log_sum_exp_is_the_dense_twins(kind, size, seed, scale):
     assert_close(fast.grad, slow.grad, atol=1e-3, rtol=1e-3)
 
 
+@pytest.mark.parametrize(("n", "d"), [(1, 1), (4, 4), (5, 9)])
+def test_unit_vectors_answer_as_their_stored_twins(n, d):
+    book, twin = hb.UnitCodebook(n, d), hb.DenseCodebook(torch.eye(n, d))
+    v, weights, p = normal(6, d), normal(6, n), hb.unitary(normal(d))
+    before = v.clone()
+    fast, slow = (v.clone().requires_grad_() for _ in range(2))
+    for one, other in (
+        (every_vector(book), every_vector(twin)),
+        (book.scores(v), twin.scores(v)),
+        (book.mix(weights), twin.mix(weights)),
+        (book.log_sum_exp(fast), twin.log_sum_exp(slow)),
+        (book.top_k(v, n)[1], twin.top_k(v, n)[1]),
+        (book.top_k(v, 1, labels=(n - 1, n))[1], torch.full((6, 1), n - 1)),
+        (every_vector(book.bound(p)), every_vector(twin.bound(p))),
+        (every_vector(book.learnable()), every_vector(twin.learnable())),
+    ):
+        assert_close(one, other)
+    for mine, others in zip(book.above(v, 0.1, memory=1), twin.above(v, 0.1), strict=True):
+        assert torch.equal(mine, others)
+    book.log_sum_exp(fast).sum().backward()
+    twin.log_sum_exp(slow).sum().backward()
+    assert_close(fast.grad, slow.grad)
+    labels, offsets, by = torch.tensor([0, n - 1, 0]), torch.tensor([0, 0, 2]), torch.tensor([0.5, 2.0, 3.0])
+    assert_close(book.encode(labels, offsets, by), twin.encode(labels, offsets, by))
+    assert_close(book.encode(labels, offsets), twin.encode(labels, offsets))
+    assert torch.equal(v, before)  # scores are elements of it, but their own
+
+
+def test_there_are_no_more_unit_vectors_than_numbers():
+    assert hb.UnitCodebook(3, 5).grown_to(5).n_labels == 5
+    for make in (lambda: hb.UnitCodebook(6, 5), lambda: hb.UnitCodebook(3, 5).grown_to(6)):
+        with pytest.raises(hb.OptionError, match="dim 5 has unit vectors for 5 labels; got 6, take an orbit"):
+            make()
+
+
 def test_phases_kept_for_training_are_those_that_would_be_drawn(monkeypatch):
     """Kept only where gradients are asked for and there is memory for all; let go of by eval()."""
     book = hb.RandomCodebook(300, 17, seed=4)

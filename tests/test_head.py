@@ -217,6 +217,37 @@ def test_the_fused_query_loss_is_finite_for_any_output(scale, count):
         assert s.grad.eq(0).all()
 
 
+@pytest.mark.parametrize("d", [24, 25])
+def test_the_output_is_confined_to_what_the_query_loss_can_ask_for(d):
+    """2 L directions of d, whose first L elements are the scores: those of the paper, of the output as it is."""
+    head, h = hb.HolographicHead(H, 5, d, loss="query", seed=3), normal(6, H)
+    assert head.weight.shape == (10, H) and head.bias.shape == (10,)
+    p, m = hb.present_and_missing(d, 3)
+    vectors = head.codebook.vectors(torch.arange(5))
+    span = torch.cat([hb.bind(vectors, p), hb.bind(vectors, m)])
+    s = head(h)
+    assert s.shape == (6, d)
+    rest = s.T - span.T @ torch.linalg.lstsq(span.T, s.T).solution
+    assert rest.norm() < 1e-4 * s.norm()
+    assert_close(head.scores(h), s @ hb.bind(vectors, p).T, atol=1e-5, rtol=1e-5)
+    assert_close(s.norm(dim=1), torch.nn.functional.linear(h, head.weight, head.bias).norm(dim=1))
+    assert_close(head.top_k(h, 3)[0], head.scores(h).topk(3).values)
+    for other in ({"codebook": "random"}, {"loss": "softmax"}, {"learn": ("present",)}, {"dim": 41}, {"dim": 10}):
+        asked = {"dim": d, "loss": "query", **other}
+        assert hb.HolographicHead(H, 5, **asked).weight.shape == (asked["dim"], H)
+
+
+@pytest.mark.parametrize("n", [5, 8, 13, 30])
+def test_a_confined_head_grows_and_scores_the_old_labels_as_before(n):
+    head, h = hb.HolographicHead(H, 5, 24, loss="query", bias=n != 8), normal(3, H)
+    grown = head.grown_to(n)
+    assert len(grown.weight) == (2 * n if 2 * n < 24 else 24)
+    assert_close(grown.scores(h)[:, :5], head.scores(h), atol=1e-5, rtol=1e-5)
+    assert_close(grown(h), head(h), atol=1e-5, rtol=1e-5)
+    grown.loss(h, *sets([n - 1], [3], [4])).backward()
+    assert grown.weight.grad.abs().sum() > 0 and head.weight.grad is None
+
+
 @pytest.mark.parametrize("book", ["orbit", "random"])
 def test_learned_vectors_move_and_stay_unitary_after_every_step(book):
     head = hb.HolographicHead(H, N, D, book, "query", learn=("present", "missing", "labels"))

@@ -76,6 +76,16 @@ def test_another_precision_is_that_of_the_matrices_in_the_file(tmp_path, dtype):
     same(found, hb.load(tmp_path / "again"))
 
 
+def test_a_head_that_is_confined_to_what_can_be_asked_for_comes_back(tmp_path):
+    model = Model(FC(F, (6,)), hb.HolographicHead(6, L, 24, loss="query"), SEEN)
+    assert model.head.weight.shape == (2 * L, 6)
+    assert model.sizes()["linear output layer"] == 7 * L
+    model.save(tmp_path / "m")
+    same(model, hb.load(tmp_path / "m"))
+    with pytest.raises(hb.FileError, match="its head is of size 10000, which does not fit its weights"):
+        hb.load(hostile(tmp_path / "m", model, setting("head", "dim", to=10_000)))
+
+
 def test_what_cannot_be_stored_is_told(tmp_path):
     model = build()
     with torch.no_grad():

@@ -281,7 +281,9 @@ class UnitCodebook(Codebook):
     def __init__(self, n_labels: int, dim: int) -> None:
         super().__init__(n_labels, dim, None)
         if self.n_labels > self.dim:
-            raise OptionError(f"UnitCodebook: {dim} numbers have {dim} unit vectors; got {n_labels} labels, take an orbit")
+            raise OptionError(
+                f"UnitCodebook: dim {dim} has unit vectors for {dim} labels; got {n_labels}, take an orbit"
+            )
 
     def _ask(self, v: Tensor) -> Tensor:
         return v

@@ -18,8 +18,9 @@ from torch.autograd.function import once_differentiable
 _REORDER = {"reassoc", "contract", "nsz"}
 _BLOCK = 16  # rows of four-byte numbers whose columns are a line of cache
 
-# Labels, offsets, both rings and the number of labels: what has no gradient is one argument, as each takes its time.
-Question = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32], NDArray[np.float32], int]
+# Labels, offsets, p (x) c and m (x) c as rings or as tables, the number of labels, and whether they are rings: what has
+# no gradient is one argument, as each takes its time.
+Question = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32], NDArray[np.float32], int, bool]
 
 
 class FusedQuery(Function):
@@ -28,7 +29,8 @@ class FusedQuery(Function):
         s = h W' + b,    or h itself where there is no W
 
     The slope of the loss by s comes out of the pass that computes it; what is left for backward are two products.
-    Rings hold each base twice in a row, so that every roll of it is a slice (`OrbitCodebook`). A label outside of
+    Rings hold each base twice in a row, so that every roll of it is a slice (`OrbitCodebook`); tables hold each vector,
+    one after the other. A label outside of
     the space, offsets that make no sense or a NaN raise FloatingPointError: the caller then looks for what is wrong.
 
     Shapes: (rows, in), (d, in), (d), (total), (rows), (bases * 2 d), (bases * 2 d) -> ()
@@ -69,9 +71,9 @@ _gradients_once: Any = once_differentiable(_gradients)
 
 
 @njit(inline="always")
-def _vector(ring, label, d):  # type: ignore[no-untyped-def]
-    start = label // d * 3 * d + d - label
-    return ring[start : start + d]  # a slice, as its indices need no checks
+def _vector(numbers, label, d, rings):  # type: ignore[no-untyped-def]
+    start = label // d * 3 * d + d - label if rings else label * d
+    return numbers[start : start + d]  # a slice, as its indices need no checks
 
 
 def _query_rows(
@@ -81,6 +83,7 @@ def _query_rows(
     asked: NDArray[np.float32],
     absent: NDArray[np.float32],
     n_labels: int,
+    rings: bool,
     slope: NDArray[np.float32],
     bias: NDArray[np.float32],
     slope_of_bias: NDArray[np.float32],
@@ -111,15 +114,15 @@ def _query_rows(
         # Two labels in a pass, as it is the sums that are read and written again; an odd one comes first.
         odd = (last - first) % 2
         if odd:
-            yes, no = _vector(asked, labels[first], d), _vector(absent, labels[first], d)
+            yes, no = _vector(asked, labels[first], d, rings), _vector(absent, labels[first], d, rings)
             for j in range(d):
                 present[j], missing[j] = yes[j], no[j]
         else:
             present[:] = 0
             missing[:] = 0
         for at in range(first + odd, last, 2):
-            yes, no = _vector(asked, labels[at], d), _vector(absent, labels[at], d)
-            yes_too, no_too = _vector(asked, labels[at + 1], d), _vector(absent, labels[at + 1], d)
+            yes, no = _vector(asked, labels[at], d, rings), _vector(absent, labels[at], d, rings)
+            yes_too, no_too = _vector(asked, labels[at + 1], d, rings), _vector(absent, labels[at + 1], d, rings)
             for j in range(d):
                 present[j] += yes[j] + yes_too[j]
                 missing[j] += no[j] + no_too[j]

@@ -30,12 +30,15 @@ HolographicLoss = Literal["softmax", "query", "query-abs", "regression"]
 LinearLoss = Literal["bce", "softmax"]
 Learn = Literal["present", "missing", "labels"]
 
+MOST = 8192  # dim up to which an output is confined to what can be asked for
+
 
 class HolographicHead(nn.Module):
     """An output layer of h x d weights for any number of labels.
 
     Parameters: `weight` (d, in_features), `bias` (d); with loss="softmax" also `log_temperature` (). With
-    in_features=None there is no layer: what the network gives is the output already.
+    in_features=None there is no layer: what the network gives is the output already. Where the query loss has few
+    labels, 2 L < d, the first two are (2 L, in_features) and (2 L), see below.
     `learn` adds "present" and "missing" (d) each, and "labels", the codebook's: (bases, d) of an orbit, (L, d) of
     a random one. All of them pass through the projection at each use and so stay unitary.
 
@@ -46,10 +49,18 @@ class HolographicHead(nn.Module):
 
     With fixed vectors the query losses ask `s` for codebooks bound with p and m in advance, so that no transform
     is left in them: <p* (x) s, c> = <s, p (x) c>. The softmax loss has no use for p: its scores are <s, c>.
+
+    The query loss knows s by its products with the 2 L vectors p (x) c and m (x) c, and by its length. What of s is
+    orthogonal to all of them can only make the cosines smaller and is read by nobody: where 2 L < d, s = z B with an
+    orthonormal basis B of their span, and z, 2 L numbers of the same length, is what is learned. B begins with the
+    p (x) c of an orbit, which are orthonormal, so that the first L elements of z are the scores.
     """
 
     p: Tensor
     m: Tensor
+    _basis: Tensor | None
+    _by_present: Tensor
+    _by_missing: Tensor
 
     def __init__(
         self,
@@ -70,7 +81,6 @@ class HolographicHead(nn.Module):
         if loss == "softmax" and ("present" in learn or "missing" in learn):
             raise OptionError("HolographicHead: the softmax loss has no present and missing vectors to learn")
         self.kind, self.learn = loss, tuple(learn)
-        self.weight, self.bias = _layer(in_features, dim, bias, seed)
         self.codebook = _codebook(codebook, n_labels, dim, seed)
         self.drawn = (codebook, seed) if isinstance(codebook, str) else None  # what it takes to draw it again
         self.log_temperature = nn.Parameter(torch.zeros(())) if loss == "softmax" else None
@@ -81,6 +91,9 @@ class HolographicHead(nn.Module):
             self._draw_keys(seed)
         if "labels" in learn:
             self.codebook = self.codebook.learnable()
+        few = in_features is not None and layer_rows(n_labels, dim, codebook, loss, learn) < dim
+        self._take_directions(few)
+        self.weight, self.bias = _layer(in_features, 2 * n_labels if few else dim, bias, seed)
 
     def _draw_keys(self, seed: int) -> None:
         dim = self.codebook.dim
@@ -96,6 +109,21 @@ class HolographicHead(nn.Module):
         if self.codebook.unitary and not self.learn:
             self._asked, self._absent = (self.codebook.bound(key) for key in keys)
 
+    def _take_directions(self, few: bool) -> None:
+        """B, and each p (x) c and m (x) c by B, if the output is to be confined to what can be asked for."""
+        basis = absent = present = None
+        self._elements = UnitCodebook(self.n_labels, 2 * self.n_labels) if few else None
+        if few and self._asked is not None and self._absent is not None:
+            ids = torch.arange(self.n_labels)
+            p_c, m_c = (book.vectors(ids.to(book.device)).double() for book in (self._asked, self._absent))
+            q, r = torch.linalg.qr(torch.cat([p_c, m_c]).T)
+            basis = (q * torch.where(r.diagonal() < 0, -1.0, 1.0)).T.contiguous()
+            absent = (m_c @ basis.T).float().flatten()
+            present = torch.eye(self.n_labels, len(basis), device=basis.device).flatten()
+            basis = basis.float()
+        for name, tensor in (("_basis", basis), ("_by_missing", absent), ("_by_present", present)):
+            self.register_buffer(name, tensor, persistent=False)
+
     @property
     def n_labels(self) -> int:
         return self.codebook.n_labels
@@ -107,6 +135,14 @@ class HolographicHead(nn.Module):
         if self._asked is not None and self._absent is not None:
             grown._asked, grown._absent = self._asked.grown_to(n_labels), self._absent.grown_to(n_labels)
         grown._everything = None
+        if self._basis is not None and self.weight is not None:
+            assert self.drawn is not None
+            few = layer_rows(n_labels, self.codebook.dim, self.drawn[0], self.kind, self.learn) < self.codebook.dim
+            grown._take_directions(few)
+            layer = [None if part is None else self._basis.T @ part.detach() for part in (self.weight, self.bias)]
+            if grown._basis is not None:
+                layer = [None if part is None else grown._basis @ part for part in layer]
+            grown.weight, grown.bias = (None if part is None else nn.Parameter(part) for part in layer)
         return grown
 
     @property
@@ -116,7 +152,10 @@ class HolographicHead(nn.Module):
 
     def forward(self, h: Tensor) -> Tensor:
         """The holographic output s.  Shapes: (rows, in_features) -> (rows, d)"""
-        return h if self.weight is None else linear(h, self.weight, self.bias)
+        if self.weight is None:
+            return h
+        s = linear(h, self.weight, self.bias)
+        return s if self._basis is None else s @ self._basis
 
     def loss(self, h: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
         """How wrong the output is about the present labels.  Shapes: (rows, in), (total), (rows) -> ()"""
@@ -163,8 +202,9 @@ class HolographicHead(nn.Module):
         if isinstance(asked, OrbitCodebook) and isinstance(absent, OrbitCodebook) and _plain(h, labels, offsets):
             weight = self.weight  # looked up once: at the smallest shapes even that shows
             if h.shape[1] == (asked.dim if weight is None else weight.shape[1]):
-                sets = labels.numpy(), offsets.numpy()
-                question = (*sets, asked.rings().numpy(), absent.rings().numpy(), asked.n_labels)
+                rings = self._basis is None
+                yes, no = (asked.rings(), absent.rings()) if rings else (self._by_present, self._by_missing)
+                question = labels.numpy(), offsets.numpy(), yes.numpy(), no.numpy(), asked.n_labels, rings
                 try:
                     return _fused_query()(h, weight, self.bias, question)
                 except FloatingPointError:
@@ -180,6 +220,8 @@ class HolographicHead(nn.Module):
         """A codebook, and what to ask it."""
         if self.log_temperature is not None:
             return self.codebook, self(h)
+        if self._elements is not None and self.weight is not None:
+            return self._elements, linear(h, self.weight, self.bias)
         if self._asked is not None:
             return self._asked, self(h)
         return self.codebook, algebra.unbind(self(h).float(), self._keys()[0])
@@ -279,6 +321,12 @@ class LinearHead(nn.Module):
 
 
 Head = HolographicHead | LinearHead
+
+
+def layer_rows(n_labels: int, dim: int, codebook: object, loss: str, learn: Sequence[str]) -> int:
+    """How many rows the weights of a holographic head have: 2 L in place of d, where that is less, and B is small."""
+    few = codebook == "orbit" and loss == "query" and not learn and 2 * n_labels < dim <= 8 * n_labels <= MOST
+    return 2 * n_labels if few else dim
 
 
 def _codebook(wanted: str | Codebook, n_labels: int, dim: int, seed: int) -> Codebook:

@@ -276,6 +276,7 @@ class Model(nn.Module):
         output = sum(_n_weights(layer) for layer in layers)
         whole = self.network.n_weights() + sum(p.numel() for p in self.head.parameters())
         width = self.n_labels if isinstance(self.head, LinearHead) else self.head.codebook.dim
+        width = width if self.head.weight is None else len(self.head.weight)
         linear = output * self.n_labels // width
         return {
             "parameters": whole,

@@ -35,7 +35,7 @@ from torch import Tensor
 from holobind import container, metrics
 from holobind.data import Tfidf
 from holobind.errors import DataError, FileError, HolobindError, OptionError
-from holobind.head import Head, HolographicHead, LinearHead
+from holobind.head import Head, HolographicHead, LinearHead, layer_rows
 from holobind.networks import FC, AttentionLstm, Network, Recall, XmlCnn
 
 if TYPE_CHECKING:
@@ -175,8 +175,10 @@ def _head(said: dict[str, Any], inside: int, n_labels: int, tensors: dict[str, T
     kind = said.pop("class")
     if kind not in ("holographic", "linear"):
         raise FileError(f"it has a head {str(kind)[:40]!r}; this holobind knows holographic and linear")
-    width = said.get("dim") if kind == "holographic" else n_labels
-    if not isinstance(width, int) or (tuple(tensors["weight"].shape) != (width, inside) if layer else width != inside):
+    width = rows = said.get("dim") if kind == "holographic" else n_labels
+    if layer and kind == "holographic" and isinstance(width, int):
+        rows = layer_rows(n_labels, width, said["codebook"], said["loss"], said["learn"])
+    if not isinstance(width, int) or (tuple(tensors["weight"].shape) != (rows, inside) if layer else width != inside):
         raise FileError(f"its head is of size {str(width)[:20]}, which does not fit its weights")
     if kind == "holographic" and ("labels" in said["learn"] or said["codebook"] == "naive"):
         # These vectors are stored, and would be drawn before they are compared: first see that the file has them.

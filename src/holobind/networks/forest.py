@@ -96,7 +96,7 @@ class Forest(nn.Module):
 
 @numba.njit(nogil=True, cache=True)
 def _start(ptr, index, asked, high, size, thresholds, branches, roots, found):  # type: ignore[no-untyped-def]
-    """Row by row through the first splits of all trees, whose sums are made at once: they are few, and most of a way."""
+    """Row by row through the first splits of all trees, whose sums are made at once: few splits are most of a way."""
     width = np.uint64(len(roots) * size)
     sums = np.zeros(width, np.int16)
     longest = 0

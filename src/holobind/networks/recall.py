@@ -249,7 +249,7 @@ class Encoder:
             self.levels, self.scales = _rounded(packed.weights().numpy())
         else:
             self.levels = fewbits.levels(packed.codes, packed.out_features, packed.bits).numpy()
-            self.scales = packed.scales.float().numpy() / 2
+            self.scales = packed.scales.float().div_(2).numpy()
         self.bias, self.book = packed.bias.float().numpy(), packed.codebook()
         self.sharpness, self.strength = packed.sharpness, packed.strength
         self.X, sets = packed.remembered()
