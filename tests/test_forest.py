@@ -37,15 +37,26 @@ def by_definition(forest, x, tree):
     return -1 - at
 
 
+@pytest.mark.parametrize("high", [1, 3, 64])
 @settings(max_examples=10, deadline=None)
-@given(st.integers(0, 2**16), st.sampled_from([1, 20, 300]))
-def test_rows_end_in_the_leaves_that_splits_lead_to(seed, n):
+@given(seed=st.integers(0, 2**16), n=st.sampled_from([1, 20, 300]))
+def test_rows_end_in_the_leaves_that_splits_lead_to(seed, n, high):
+    """However many of the first splits are looked at together."""
     X, Y = problem(seed=seed)
     forest = grow.grow(X, Y, trees=3, seed=seed)
     forest.check()
     new = problem(n=max(n, 5), seed=seed + 1)[0][:n]
     wanted = [[by_definition(forest, x, tree) for tree in range(3)] for x in new.toarray()]
-    assert forest.leaves(new).tolist() == wanted
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trees, "HIGH", high)
+        assert forest.leaves(new).tolist() == wanted
+
+
+def test_a_label_that_all_rows_have_tells_nothing():
+    X, Y = problem()
+    both = sparse.csr_matrix(sparse.hstack([np.ones((X.shape[0], 1), np.float32), Y]))
+    one, other = (grow.grow(X, sets, trees=2) for sets in (Y, both))
+    assert torch.equal(one.levels, other.levels) and torch.equal(one.branches, other.branches)
 
 
 def test_leaves_are_small_and_all_of_them_are_found():
@@ -119,6 +130,25 @@ def test_what_rows_in_the_same_leaves_have_is_added(strength):
             inside = there[:, tree] == leaf
             wanted[row] += (0.5 * T[inside].mean(0) + 0.5 * recalling.MEND * lacking[inside].mean(0)) / 3
     np.testing.assert_allclose(made.encode(new).numpy(), wanted, atol=0.01 * np.abs(wanted).max())
+
+
+def test_beside_trees_rows_of_few_features_recall_nothing():
+    made, X = packed(strength=0.7)
+    without, _ = packed(strength=0.0)
+    short = sparse.csr_matrix(np.eye(3, X.shape[1], dtype=np.float32) + np.eye(3, X.shape[1], 1, dtype=np.float32))
+    assert torch.equal(made.encode(unit_rows(short)), without.encode(unit_rows(short)))
+    long = unit_rows(sparse.csr_matrix(short + sparse.eye(3, X.shape[1], 2, dtype=np.float32, format="csr")))
+    assert not torch.allclose(made.encode(long), without.encode(long))
+    alone, _ = packed(share=0.0, strength=0.7)  # but where there are no trees, they do
+    linear, _ = packed(share=0.0, strength=0.0)
+    assert not torch.allclose(alone.encode(unit_rows(short)), linear.encode(unit_rows(short)))
+
+
+def test_trees_of_impossible_size_are_refused():
+    made, _ = packed()
+    made.forest.roots = torch.full((10**7,), -1, dtype=torch.int32)
+    with pytest.raises(OptionError, match="its trees would take 12800000000 numbers"):
+        made.check()
 
 
 def test_trees_are_kept_where_they_help_and_features_are_few(monkeypatch):

@@ -237,15 +237,28 @@ def test_the_output_is_confined_to_what_the_query_loss_can_ask_for(d):
         assert hb.HolographicHead(H, 5, **asked).weight.shape == (asked["dim"], H)
 
 
-@pytest.mark.parametrize("n", [5, 8, 13, 30])
-def test_a_confined_head_grows_and_scores_the_old_labels_as_before(n):
-    head, h = hb.HolographicHead(H, 5, 24, loss="query", bias=n != 8), normal(3, H)
-    grown = head.grown_to(n)
-    assert len(grown.weight) == (2 * n if 2 * n < 24 else 24)
-    assert_close(grown.scores(h)[:, :5], head.scores(h), atol=1e-5, rtol=1e-5)
-    assert_close(grown(h), head(h), atol=1e-5, rtol=1e-5)
-    grown.loss(h, *sets([n - 1], [3], [4])).backward()
-    assert grown.weight.grad.abs().sum() > 0 and head.weight.grad is None
+@pytest.mark.parametrize(("few", "n"), [(5, 5), (5, 8), (5, 13), (5, 30), (2, 5)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_confined_head_grows_and_scores_the_old_labels_as_before(few, n, dtype):
+    head = hb.HolographicHead(H, few, 24, loss="query", bias=n != 8).to(dtype)
+    head.weight.requires_grad_(n != 13)
+    h, grown = normal(3, H).to(dtype), head.grown_to(n)
+    assert grown.weight.shape == hb.HolographicHead(H, n, 24, loss="query").weight.shape
+    assert grown.weight.dtype == dtype and grown.weight.requires_grad == (n != 13)
+    assert_close(grown.scores(h)[:, :few], head.scores(h), atol=1e-5, rtol=1e-5)
+    if few == 5:  # of the other, what no label could ask for is gone
+        assert_close(grown(h), head(h), atol=1e-5, rtol=1e-5)
+    grown.loss(h.requires_grad_(), *sets([n - 1], [1], [0])).backward()
+    assert h.grad.abs().sum() > 0 and head.weight.grad is None
+
+
+def test_a_head_on_unit_vectors_stores_none_and_asks_as_an_orbit_does():
+    head, h = hb.HolographicHead(H, 9, 12, "unit", "query"), normal(3, H)
+    assert set(head.state_dict()) == {"weight", "bias"}
+    p, m = hb.present_and_missing(12)
+    assert_close(head.scores(h), hb.unbind(head(h), p)[:, :9], atol=1e-5, rtol=1e-5)
+    asked = sets([1, 8], [0], [])
+    assert_close(head.loss(h, *asked), hb.query_loss(head(h), *asked, head.codebook, p, m), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("book", ["orbit", "random"])

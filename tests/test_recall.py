@@ -317,6 +317,48 @@ def test_a_header_with_other_label_vectors_than_those_it_was_solved_for_is_refus
         hb.load(path)
 
 
+@pytest.mark.parametrize(("name", "value"), [("loss", "query"), ("seed", 5)])
+def test_a_header_with_another_loss_or_seed_than_the_networks_is_refused(tmp_path, name, value):
+    X, Y = problem(n=200)
+    path = tmp_path / "m.safetensors"
+    hb.learn(Part(sparse.csr_array(X), sparse.csr_array(Y)), hb.Recipe(recall=1.0, dim=16)).save(path)
+    header, tensors = container.read(path, "model", 1)
+    header["head"][name] = value
+    container.write(path, "model", 1, header, tensors)
+    with pytest.raises(FileError, match="another loss or seed"):
+        hb.load(path)
+
+
+@pytest.mark.parametrize("dim", [16, None])
+def test_it_keeps_its_precision_and_its_place_whatever_the_model_is_moved_to(tmp_path, dim):
+    X, Y = problem(n=200)
+    model = hb.learn(Part(sparse.csr_array(X), sparse.csr_array(Y)), hb.Recipe(recall=1.0, dim=dim))
+    wanted = model.scores(X)
+    for change in ("float", "double", "bfloat16"):
+        moved = getattr(deepcopy(model), change)()
+        np.testing.assert_array_equal(moved.scores(X), wanted)
+        np.testing.assert_array_equal(deepcopy(moved).scores(X), wanted)
+        moved.save(tmp_path / "m")
+        np.testing.assert_array_equal(hb.load(tmp_path / "m").scores(X), wanted)
+
+
+def test_it_is_made_ready_once_for_all_threads(monkeypatch):
+    X, Y = problem(n=400)
+    model = hb.learn(Part(sparse.csr_array(X), sparse.csr_array(Y)), hb.Recipe(recall=1.0))
+    made, init = [], recalling.Encoder.__init__
+    monkeypatch.setattr(recalling.Encoder, "__init__", lambda self, *a: made.append(1) or init(self, *a))
+    threads, found = torch.get_num_threads(), []
+    try:
+        for n in (1, 3):
+            torch.set_num_threads(n)
+            found.append(deepcopy(model).top_k(X, 3))
+    finally:
+        torch.set_num_threads(threads)
+    assert len(made) == 2
+    for one, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_what_is_given_stays_as_it_is():
     X, Y = problem()
     counts = sparse.csr_matrix(Y * 3, dtype=np.float32)

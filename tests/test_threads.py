@@ -36,6 +36,15 @@ def test_what_a_piece_calls_stays_on_its_thread(threads):
     assert set(threaded(outer, range(9))) == {(1, True)}
 
 
+def test_threads_that_come_later_start_with_as_many_as_before(threads):
+    list(threaded(lambda x: x, range(2)))
+    seen = []
+    later = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+    later.start()
+    later.join()
+    assert seen == [threads]
+
+
 def test_an_error_ends_it_and_what_was_not_begun_is_left(threads):
     begun = []
 

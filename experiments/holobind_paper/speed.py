@@ -73,8 +73,8 @@ def run(out: Path, seed: int = 0, quick: bool = False) -> dict[str, Any]:
             "Speed-ups are the time of FC over that of HRR-FC, on one machine and the same batches. The paper's are of "
             "its own implementation on a V100; ours of whole steps on this machine's processor. Bars: 1.0 where there "
             "are more labels than d', 0.9 where there are fewer, and the paper's 6.28 at Amazon-670K's shape.",
-            "Where d' is more than twice the number of labels, the head learns only the directions of its output that a "
-            "label can ask for, two a label: the query loss knows no other (`HolographicHead`).",
+            "Where d' is more than twice the number of labels, the head learns only the directions of its output that "
+            "a label can ask for, two a label: the query loss knows no other (`HolographicHead`).",
             "Times are of a step; epochs are computed from them. The points are drawn in the dataset's shape. Both "
             "models have the same body: the slower it is, the nearer a speed-up comes to 1.",
             *(

@@ -1,7 +1,7 @@
 """The codebooks: random vectors, orbits of a few, unit vectors, and stored ones. `labelspace` says what all can do."""
 
 from collections.abc import Iterator
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -59,9 +59,12 @@ class RandomCodebook(Codebook):
         return self._phases(torch.arange(first, last, device=self.device)).flatten(1)
 
     def _keep(self) -> None:
-        if self._kept is None and 4 * self.n_labels * (self.dim + 2) <= MEMORY:
+        if self.training and self._kept is None and 4 * self.n_labels * (self.dim + 2) <= MEMORY:
             tiles = self._blocks(1, MEMORY, 0, self.n_labels)  # drawing takes several times the memory
             self._kept = torch.cat([self._range(first, last) for _, first, last in tiles])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_kept": None}  # copies draw their own
 
     def train(self, mode: bool = True) -> Self:
         if not mode:
@@ -315,7 +318,9 @@ class UnitCodebook(Codebook):
         return nn.functional.one_hot(ids, self.dim).float()
 
     def bound(self, p: Tensor) -> Codebook:
-        return DenseCodebook(algebra.bind(self._vectors(torch.arange(self.n_labels)), _one_vector(p, self.dim).cpu()))
+        # An orbit whose base is p: the key takes the base back that it would draw.
+        key = rfft(_one_vector(p, self.dim).cpu()) * OrbitCodebook(1, self.dim)._readers[0]
+        return OrbitCodebook(self.n_labels, self.dim, key=key).to(self.device)
 
     def grown_to(self, n_labels: int) -> Codebook:
         return UnitCodebook(_more(self.n_labels, n_labels), self.dim).to(self.device)

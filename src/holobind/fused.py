@@ -1,4 +1,4 @@
-"""A layer and the query loss of a fixed orbit codebook on the CPU: a matrix product and one compiled pass in place of
+"""A layer and the query loss of fixed label vectors on the CPU: a matrix product and one compiled pass in place of
 some thirty small kernels.
 
 At the paper's small shapes a whole training step takes a millisecond, half of which those kernels were.
@@ -30,10 +30,10 @@ class FusedQuery(Function):
 
     The slope of the loss by s comes out of the pass that computes it; what is left for backward are two products.
     Rings hold each base twice in a row, so that every roll of it is a slice (`OrbitCodebook`); tables hold each vector,
-    one after the other. A label outside of
-    the space, offsets that make no sense or a NaN raise FloatingPointError: the caller then looks for what is wrong.
+    one after the other. A label outside of the space, offsets that make no sense or a NaN raise FloatingPointError: the
+    caller then looks for what is wrong.
 
-    Shapes: (rows, in), (d, in), (d), (total), (rows), (bases * 2 d), (bases * 2 d) -> ()
+    Shapes: (rows, in), (d, in), (d), (total), (rows), 2 x (bases * 2 d) or 2 x (L * d) -> ()
     """
 
     @staticmethod

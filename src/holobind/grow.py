@@ -29,15 +29,16 @@ def grow(
 ) -> Forest:
     """Grow a forest.  Shapes: X (n, f), of rows of length 1, Y (n, L), of ones"""
     n, f = X.shape
-    by = unit_rows(weighted(Y, rarities(Y, RARITY))).data  # label sets, at length 1
+    sets = unit_rows(weighted(Y, rarities(Y, RARITY)))  # without labels that all rows have
     leaf = max(LEAF, n // LEAVES)
     whole = rounded(X.indptr, X.indices, X.data, np.ones(f, np.float32))
 
     def tree(number: int) -> tuple[Any, Any, Any]:
         draw = np.random.SeedSequence([seed, number]).generate_state(1)[0]
         return _grow(
-            X.indptr, X.indices, X.data, whole, Y.indptr, Y.indices, by, Y.shape[1], leaf, f, TOP, QUESTION, draw
-        )
+            X.indptr, X.indices, X.data, whole, sets.indptr, sets.indices, sets.data, Y.shape[1],
+            leaf, f, TOP, QUESTION, draw,
+        )  # fmt: skip
 
     grown = []
     for found in threaded(tree, range(trees)):

@@ -30,7 +30,7 @@ HolographicLoss = Literal["softmax", "query", "query-abs", "regression"]
 LinearLoss = Literal["bce", "softmax"]
 Learn = Literal["present", "missing", "labels"]
 
-MOST = 8192  # dim up to which an output is confined to what can be asked for
+FEW_LABELS = 1024  # up to which an output is confined to what can be asked for; d is at most eight times as many
 
 
 class HolographicHead(nn.Module):
@@ -38,7 +38,7 @@ class HolographicHead(nn.Module):
 
     Parameters: `weight` (d, in_features), `bias` (d); with loss="softmax" also `log_temperature` (). With
     in_features=None there is no layer: what the network gives is the output already. Where the query loss has few
-    labels, 2 L < d, the first two are (2 L, in_features) and (2 L), see below.
+    labels on a fixed orbit (2 L < d <= 8 L, L <= 1024), the first two are (2 L, in_features) and (2 L), see below.
     `learn` adds "present" and "missing" (d) each, and "labels", the codebook's: (bases, d) of an orbit, (L, d) of
     a random one. All of them pass through the projection at each use and so stay unitary.
 
@@ -111,9 +111,9 @@ class HolographicHead(nn.Module):
 
     def _take_directions(self, few: bool) -> None:
         """B, and each p (x) c and m (x) c by B, if the output is to be confined to what can be asked for."""
-        basis = absent = present = None
-        self._elements = UnitCodebook(self.n_labels, 2 * self.n_labels) if few else None
+        basis = absent = present = self._elements = None
         if few and self._asked is not None and self._absent is not None:
+            self._elements = UnitCodebook(self.n_labels, 2 * self.n_labels)  # what reads the scores
             ids = torch.arange(self.n_labels)
             p_c, m_c = (book.vectors(ids.to(book.device)).double() for book in (self._asked, self._absent))
             q, r = torch.linalg.qr(torch.cat([p_c, m_c]).T)
@@ -135,14 +135,15 @@ class HolographicHead(nn.Module):
         if self._asked is not None and self._absent is not None:
             grown._asked, grown._absent = self._asked.grown_to(n_labels), self._absent.grown_to(n_labels)
         grown._everything = None
-        if self._basis is not None and self.weight is not None:
-            assert self.drawn is not None
-            few = layer_rows(n_labels, self.codebook.dim, self.drawn[0], self.kind, self.learn) < self.codebook.dim
-            grown._take_directions(few)
-            layer = [None if part is None else self._basis.T @ part.detach() for part in (self.weight, self.bias)]
-            if grown._basis is not None:
-                layer = [None if part is None else grown._basis @ part for part in layer]
-            grown.weight, grown.bias = (None if part is None else nn.Parameter(part) for part in layer)
+        if self.weight is not None:
+            book, dim = self.drawn[0] if self.drawn else self.codebook, self.codebook.dim
+            grown._take_directions(layer_rows(n_labels, dim, book, self.kind, self.learn) < dim)
+            for name, part in (("weight", self.weight), ("bias", self.bias)):
+                if part is not None and (self._basis is not None or grown._basis is not None):
+                    whole = part.detach() if self._basis is None else self._basis.T @ part.detach()
+                    mine = whole if grown._basis is None else grown._basis.to(whole) @ whole
+                    setattr(grown, name, nn.Parameter(mine, part.requires_grad))
+            grown.to(self.weight.dtype)
         return grown
 
     @property
@@ -220,7 +221,8 @@ class HolographicHead(nn.Module):
         """A codebook, and what to ask it."""
         if self.log_temperature is not None:
             return self.codebook, self(h)
-        if self._elements is not None and self.weight is not None:
+        if self._elements is not None:
+            assert self.weight is not None
             return self._elements, linear(h, self.weight, self.bias)
         if self._asked is not None:
             return self._asked, self(h)
@@ -325,8 +327,8 @@ Head = HolographicHead | LinearHead
 
 def layer_rows(n_labels: int, dim: int, codebook: object, loss: str, learn: Sequence[str]) -> int:
     """How many rows the weights of a holographic head have: 2 L in place of d, where that is less, and B is small."""
-    few = codebook == "orbit" and loss == "query" and not learn and 2 * n_labels < dim <= 8 * n_labels <= MOST
-    return 2 * n_labels if few else dim
+    few = n_labels <= FEW_LABELS and 2 * n_labels < dim <= 8 * n_labels
+    return 2 * n_labels if few and codebook == "orbit" and loss == "query" and not learn else dim
 
 
 def _codebook(wanted: str | Codebook, n_labels: int, dim: int, seed: int) -> Codebook:

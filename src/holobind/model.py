@@ -146,7 +146,7 @@ class Model(nn.Module):
         """
         examples = inputs if hasattr(inputs, "batch") else self.examples(inputs)
         done = 0
-        device = next(self.parameters()).device
+        device = next(self.parameters(), torch.empty(0)).device
 
         def work(index: NDArray[np.intp]) -> tuple[NDArray[np.intp], Result]:
             with torch.inference_mode():
@@ -154,6 +154,7 @@ class Model(nn.Module):
 
         was = self.training
         self.eval()
+        self.network.prepare()
         try:
             aside = side_by_side and device.type == "cpu"
             even = -(-len(examples) // torch.get_num_threads()) if aside else BATCH

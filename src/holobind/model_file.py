@@ -21,7 +21,8 @@ and its tensors:
     tokens, merges      of a text network: its tokenizer's, as lines, deflated; a merge is two tokens with a blank
 
 A file is refused unless every number in it is finite, every tensor has the shape that the rest of the file implies, and
-nothing is left over. Only lines unpack to more than the file has: to 1 kB a line on average and 64 kB, no more.
+nothing is left over. Only lines unpack to more than the file has, to 1 kB a line on average and 64 kB, and what of a
+network is deflated, to 256 times as much.
 """
 
 from pathlib import Path
@@ -154,6 +155,8 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, A
         raise FileError(f"its network was solved for {str(network.n_labels)[:20]} labels; it has {len(counts)}")
     if isinstance(network, Recall) and (book := head_said.get("codebook")) != ("unit" if network.plain else "orbit"):
         raise FileError(f"its network was solved for other label vectors than {str(book)[:20]!r}")
+    if isinstance(network, Recall) and (head_said.get("loss"), head_said.get("seed")) != ("softmax", network.seed):
+        raise FileError("its head has another loss or seed than its network was solved for")
     head = _head(head_said, network.out_features, len(counts), parts["head"])
     if not isinstance(header["normalise"], bool) or not isinstance(header["about"], dict):
         raise FileError("its header has other types than it should")

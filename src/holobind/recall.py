@@ -25,7 +25,7 @@ from holobind.grow import grow
 from holobind.metrics import ndcg_at_k
 from holobind.networks.forest import FEATURES
 from holobind.networks.near import Near, canonical, rarities
-from holobind.networks.recall import Encoder, Recall, codebook, lengths
+from holobind.networks.recall import FEWEST, NEAREST, Encoder, Recall, codebook, lengths
 from holobind.solve import Progress
 from holobind.sparse import Sparse
 
@@ -161,13 +161,15 @@ class _Trial(NamedTuple):
     """Rows held out: their label sets, what the linear encoder gives, and the mean errors of the nearest.
 
     means   by rarity and sharpness
-    trees   what they give, if there are any
+    trees   what they give, if there are any, and
+    long    1 for rows that recall beside trees, 0 for others
     """
 
     Y: Sparse
     linear: Tensor
     means: dict[tuple[float, float], Tensor]
     trees: Tensor | None
+    long: Tensor
 
 
 def _few_features(n: int, f: int) -> bool:
@@ -183,16 +185,17 @@ def _folds(n: int, seed: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.int
 
 
 def _trial(X: Sparse, Y: Sparse, packed: Recall) -> _Trial:
-    encoder = Encoder(packed)
+    encoder = Encoder(packed, near=False)
     n = X.shape[0]
     linear = torch.from_numpy(encoder.total([encoder.linear(X)], n, 1.0))
     means = {}
     for rarity in RARITY:
-        near = encoder.nearest(Near(encoder.X, rarities(encoder.X, rarity)), X)
+        near = Near(encoder.X, rarities(encoder.X, rarity))(X, NEAREST)
         for sharpness in SHARPNESS:
             means[rarity, sharpness] = torch.from_numpy(encoder.total([encoder.recalled(*near, sharpness, 1.0)], n))
     trees = None if encoder.forest is None else torch.from_numpy(encoder.total([encoder.consulted(X)], n))
-    return _Trial(Y, linear, means, trees)
+    long = torch.from_numpy(np.diff(X.indptr) >= FEWEST).float()[:, None]
+    return _Trial(Y, linear, means, trees, long)
 
 
 def _choose(
@@ -205,9 +208,14 @@ def _choose(
     def score(rarity: float, sharpness: float, strength: float, share: float = 0.0) -> float:
         at = rarity, sharpness, strength, share
         if at not in tried:
-            v = torch.cat([trial.linear + strength * trial.means[rarity, sharpness] for trial in trials])
-            if share:
-                v = v.mul_(1 - share) + torch.cat([trial.trees for trial in trials if trial.trees is not None])
+            parts = []
+            for trial in trials:
+                mean = trial.means[rarity, sharpness]
+                if share and trial.trees is not None:
+                    parts.append((trial.linear + strength * trial.long * mean) * (1 - share) + trial.trees)
+                else:
+                    parts.append(trial.linear + strength * mean)
+            v = torch.cat(parts)
             top = book.top_k(v, min(5, book.n_labels))[1].numpy()
             tried[at] = float(ndcg_at_k(Y, top)[-1])
         return tried[at]

@@ -31,17 +31,19 @@ def threaded(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[
         for item in waiting:
             yield work(item)
         return
-    with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-        under_way: deque[Future[Result]] = deque(pool.submit(work, item) for item in first)
-        try:
-            while under_way:
-                yield under_way.popleft().result()
-                with suppress(StopIteration):
-                    under_way.append(pool.submit(work, next(waiting)))
-        finally:
-            for future in under_way:
-                future.cancel()
-            torch.set_num_threads(threads)  # what threads that are yet to come start with
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            under_way: deque[Future[Result]] = deque(pool.submit(work, item) for item in first)
+            try:
+                while under_way:
+                    yield under_way.popleft().result()
+                    with suppress(StopIteration):
+                        under_way.append(pool.submit(work, next(waiting)))
+            finally:
+                for future in under_way:
+                    future.cancel()
+    finally:
+        torch.set_num_threads(threads)  # what threads that are yet to come start with
 
 
 @contextmanager

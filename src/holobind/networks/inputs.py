@@ -40,6 +40,9 @@ class Network(nn.Module):
         """How many numbers were learned."""
         return sum(p.numel() for p in self.parameters())
 
+    def prepare(self) -> Any:
+        """Make what prediction needs besides its tensors; called before batches are worked on side by side."""
+
     def check(self) -> None:
         """Raise an error if tensors from a file, though of the right shapes, make no such network."""
 

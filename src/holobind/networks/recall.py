@@ -20,7 +20,7 @@ A penalty shrinks the scores of rare labels more than those of frequent ones. Ve
 label is make up for it: all is linear, so scores come out times these lengths, and prediction knows nothing of it.
 """
 
-from functools import cached_property
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from holobind import algebra, fewbits
 from holobind.codebook import OrbitCodebook, UnitCodebook
 from holobind.errors import OptionError
-from holobind.networks.forest import Forest
+from holobind.networks.forest import HIGH, Forest
 from holobind.networks.inputs import Network, Rows
 from holobind.networks.near import Near, rarities, weighted
 from holobind.sparse import Floats, Sparse, add_entries, add_rows, add_slices, round_rows
@@ -56,7 +56,7 @@ class Recall(Network):
     """The encoder and what it recalls. Nothing of it is trained by steps; it works on the CPU.
 
     rows, entries, labels   training rows that are kept, their entries, and the entries of their label sets
-    sharpness, strength, rarity, tail   as above; with a strength of 0 nothing is recalled, and no row need be kept
+    sharpness, strength, rarity, tail   as above; a strength of 0 recalls nothing, and keeps rows for trees only
     bits   of a weight, 2 or 4
     forest, share   the config of the trees, and how much they count, from 0 to 1
     """
@@ -170,8 +170,13 @@ class Recall(Network):
 
     def encode(self, X: Sparse) -> Tensor:
         """v of rows in CSR.  Shapes: (n, f) -> (n, d)"""
-        self._ready = self._ready or Encoder(self)
-        return self._ready.encode(X)
+        return self.prepare().encode(X)
+
+    def prepare(self) -> "Encoder":
+        """Make ready what rows are encoded with."""
+        if self._ready is None:
+            self._ready = Encoder(self)
+        return self._ready
 
     def remembered(self) -> tuple[Sparse, Sparse]:
         """The training rows and label sets that it keeps.  Shapes: -> (n, f), (n, L)"""
@@ -206,6 +211,10 @@ class Recall(Network):
             if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < size:
                 raise OptionError(f"Recall: the {name}_ids must be from 0 to {size - 1}")
         if self.forest is not None:
+            trees, rows = len(self.forest.roots), len(self.row_ends) - 1
+            made = trees * HIGH * self.n_features, self.forest.n_leaves * self.out_features, rows * trees
+            if max(made) > TABLE:
+                raise OptionError(f"Recall: its trees would take {max(made)} numbers; at most {TABLE}")
             self.forest.check()
 
     @property
@@ -233,6 +242,9 @@ class Recall(Network):
             "seed": self.seed,
         }
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        return self  # it stays where it works, and in its own precision
+
     def _load_from_state_dict(self, *arguments: Any) -> None:
         super()._load_from_state_dict(*arguments)
         self._ready = None  # it is of the tensors before
@@ -242,19 +254,21 @@ class Recall(Network):
 
 
 class Encoder:
-    """A packed network made ready: weights in eight bits, and so the errors, which are made when they are asked for."""
+    """A packed network made ready: weights in eight bits, and so the errors, which are made when they are asked for.
 
-    def __init__(self, packed: Recall) -> None:
+    near   whether near rows will be asked for
+    """
+
+    def __init__(self, packed: Recall, near: bool = True) -> None:
         if packed.plain:
             self.levels, self.scales = _rounded(packed.weights().numpy())
         else:
             self.levels = fewbits.levels(packed.codes, packed.out_features, packed.bits).numpy()
-            self.scales = packed.scales.float().div_(2).numpy()
+            self.scales = (packed.scales.float() / 2).numpy()
         self.bias, self.book = packed.bias.float().numpy(), packed.codebook()
         self.sharpness, self.strength = packed.sharpness, packed.strength
         self.X, sets = packed.remembered()
         self.Y = weighted(sets, lengths(np.bincount(sets.indices, minlength=sets.shape[1]), packed.tail))
-        self.rarity = packed.rarity
         # Pages that are never written take no memory.
         n, d = self.X.shape[0], packed.out_features
         self.table = np.empty((n, d), np.int8) if n * d <= TABLE else None
@@ -262,17 +276,15 @@ class Encoder:
         self.forest, self.share = packed.forest, packed.share
         self.splits = None if self.forest is None else self.forest.laid_out()
         self.leaves = None if self.forest is None else self._leaves(self.forest)
-
-    @cached_property
-    def near(self) -> Near:
-        return Near(self.X, rarities(self.X, self.rarity))
+        self.near = Near(self.X, rarities(self.X, packed.rarity)) if near and packed.strength else None
 
     def encode(self, X: Sparse) -> Tensor:
         """v of rows.  Shapes: (n, f) -> (n, d)"""
         rest = 1 - self.share
         parts = [self.linear(X, rest)]
-        if self.strength:
-            parts.append(self.recalled(*self.nearest(self.near, X), self.sharpness, rest * self.strength))
+        if self.near is not None:
+            near = self.near(X, NEAREST, 0 if self.forest is None else FEWEST)
+            parts.append(self.recalled(*near, self.sharpness, rest * self.strength))
         if self.forest is not None:
             parts.append(self.consulted(X))
         return torch.from_numpy(self.total(parts, X.shape[0], rest))
@@ -291,10 +303,6 @@ class Encoder:
         by_rows(block, n)
         return v
 
-    def nearest(self, near: Near, X: Sparse) -> tuple[Counts, Ids]:
-        """The rows whose errors are recalled.  Shapes: (n, f) -> 2 x (n, k)"""
-        return near(X, NEAREST, 0 if self.forest is None else FEWEST)
-
     def linear(self, X: Sparse, rest: float = 1.0) -> Summands:
         """x W, times a number."""
         return X.indptr, X.indices, X.data * (self.scales * np.float32(rest))[X.indices], self.levels
@@ -305,7 +313,7 @@ class Encoder:
         found = similar[:, 0] > 0  # rows that are near to some
         ids = ids[found]
         if table is None:
-            used, ids = (part.reshape(-1, *part.shape[1:]) for part in np.unique(ids, return_inverse=True))
+            used, ids = np.unique(ids, return_inverse=True)
             table, steps = self._errors(used)
         else:
             new = np.unique(ids[~self.made[ids]])
@@ -362,13 +370,17 @@ class Encoder:
         found, steps = np.empty((len(rows), d), np.int8), np.empty(len(rows), np.float32)
 
         def block(first: int, last: int) -> None:
-            lacking = np.broadcast_to(np.float32(-linear) * self.bias, (last - first, d)).copy()
-            if isinstance(book, OrbitCodebook):
-                add_slices(Y.indptr[first : last + 1], starts, lengths, rings, lacking)
-            else:
-                add_entries(Y.indptr[first : last + 1], Y.indices, lengths, lacking)
-            add_rows(X.indptr[first : last + 1], X.indices, values, self.levels, lacking)
-            round_rows(lacking, found[first:last], steps[first:last])
+            room = np.empty((min(SOME, last - first), d), np.float32)
+            for top in range(first, last, SOME):
+                end = min(top + SOME, last)
+                lacking = room[: end - top]
+                lacking[:] = np.float32(-linear) * self.bias
+                if isinstance(book, OrbitCodebook):
+                    add_slices(Y.indptr[top : end + 1], starts, lengths, rings, lacking)
+                else:
+                    add_entries(Y.indptr[top : end + 1], Y.indices, lengths, lacking)
+                add_rows(X.indptr[top : end + 1], X.indices, values, self.levels, lacking)
+                round_rows(lacking, found[top:end], steps[top:end])
 
         by_rows(block, len(rows))
         return found, steps
