@@ -135,9 +135,9 @@ def test_what_rows_in_the_same_leaves_have_is_added(strength):
 def test_beside_trees_rows_of_few_features_recall_nothing():
     made, X = packed(strength=0.7)
     without, _ = packed(strength=0.0)
-    short = sparse.csr_matrix(np.eye(3, X.shape[1], dtype=np.float32) + np.eye(3, X.shape[1], 1, dtype=np.float32))
+    short = sum(sparse.eye(3, X.shape[1], k, dtype=np.float32, format="csr") for k in range(recalling.FEWEST - 1))
     assert torch.equal(made.encode(unit_rows(short)), without.encode(unit_rows(short)))
-    long = unit_rows(sparse.csr_matrix(short + sparse.eye(3, X.shape[1], 2, dtype=np.float32, format="csr")))
+    long = unit_rows(short + sparse.eye(3, X.shape[1], 9, dtype=np.float32, format="csr"))
     assert not torch.allclose(made.encode(long), without.encode(long))
     alone, _ = packed(share=0.0, strength=0.7)  # but where there are no trees, they do
     linear, _ = packed(share=0.0, strength=0.0)

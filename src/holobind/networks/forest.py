@@ -74,7 +74,7 @@ class Forest(nn.Module):
                 high[:, tree, : some.shape[1]] = some
         return np.ascontiguousarray(levels.T), high.ravel()
 
-    def leaves(self, X: Sparse, laid_out: tuple[NDArray[np.int8], NDArray[np.int8]] | None = None) -> NDArray[np.int64]:
+    def leaves(self, X: Sparse, laid_out: tuple[NDArray[np.int8], NDArray[np.int8]] | None = None) -> NDArray[np.int32]:
         """The leaf of each row in each tree; levels as they are `laid_out`, if they are at hand.
 
         Shapes: (n, f) -> (n, trees)
@@ -91,7 +91,7 @@ class Forest(nn.Module):
             _descend(ends, X.indices, asked, levels, thresholds, branches, found[first:last])
 
         by_rows(work, len(found))
-        return found.astype(np.int64)
+        return found
 
 
 @numba.njit(nogil=True, cache=True)
