@@ -17,7 +17,7 @@ from holobind.networks.near import QUESTION, rarities, rounded, unit_rows, weigh
 from holobind.sparse import Sparse
 from holobind.threads import threaded
 
-TREES = 32
+TREES = 40
 LEAF, LEAVES = 24, 512  # rows that are not split further, and about how many leaves a tree may have
 RARITY = 0.5  # power of a label's idf in 2-means
 COST, PASSES = 0.3, 3  # of the separator: of errors beside its length, and how often each row is looked at

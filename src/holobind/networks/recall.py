@@ -45,9 +45,7 @@ Ids = NDArray[np.int64]
 Summands = tuple[NDArray[Any], NDArray[Any], Floats, NDArray[np.int8]]
 
 NEAREST = 30  # rows whose errors are recalled
-FEWEST = (
-    4  # features of a row that recalls where there are trees: with fewer it has more equals than 30; leaves have all
-)
+FEWEST = 4  # features of a row that recalls beside trees: with fewer it has more equals than 30, and leaves have all
 TABLE = 1 << 30  # bytes of errors that are kept once they have been made
 SOME = 64  # rows that are summed up together
 MEND = 0.6  # how much of the mean error in leaves is added
