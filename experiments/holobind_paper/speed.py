@@ -29,7 +29,7 @@ from holobind_paper import cells, published, result
 Name = TypeVar("Name", bound=Hashable)
 
 BATCH, HIDDEN, FLAT = 64, 512, 10.0
-ROUNDS, SECONDS = 9, 12.0  # rounds of turns, and the most a model's steps may take together
+ROUNDS, SECONDS = 27, 12.0  # rounds of turns, and the most a model's steps may take together
 QUICK = ("Mediamill", "Bibtex", "Delicious")
 MODELS: dict[str, Callable[[int, int], nn.Module]] = {
     "FC": lambda labels, dim: hb.LinearHead(HIDDEN, labels),
