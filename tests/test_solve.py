@@ -226,6 +226,12 @@ def test_one_point_is_enough():
 def test_gram_matrix_of_sparse_and_of_dense_rows(dense, n):
     X = sparse.csr_matrix(problem(n=n, f=70, density=dense)[0])
     assert_near(gram(X), (X.T @ X).toarray(), 1e-5)
+    twice = sparse.csr_matrix(
+        (X.data[::-1].copy(), X.indices[::-1] // 2, X.indptr), X.shape
+    )  # in no order, and some twice
+    before = twice.copy()
+    assert_near(gram(twice), (twice.T @ twice).toarray(), 1e-5)
+    assert np.array_equal(twice.indices, before.indices)
 
 
 def test_apply_is_the_product():

@@ -40,9 +40,12 @@ def gram(A: Sparse) -> Floats:
     n, m = A.shape
     # A multiply-add of a dense product costs a fiftieth or less of one in a sparse product.
     if 50 * float(np.square(np.diff(A.indptr).astype(np.float64)).sum()) < float(n) * m * m:
+        if not A.has_canonical_format:
+            A = A.copy()
+            A.sum_duplicates()  # and in order, for the upper half
         sums = np.zeros((m, m), A.dtype)
         add_squares(A.indptr, A.indices, A.data, sums)
-        return sums
+        return sums + np.triu(sums, 1).T
     total = torch.zeros(m, m, dtype=torch.from_numpy(A.data).dtype)
     for top in range(0, n, m):
         part = torch.from_numpy(A[top : top + m].toarray())
@@ -52,11 +55,11 @@ def gram(A: Sparse) -> Floats:
 
 @numba.njit(nogil=True, cache=True)
 def add_squares(ptr, index, value, out):  # type: ignore[no-untyped-def]
-    """out += the sum of x x' over the rows x, without the sparse matrix that scipy would make first."""
+    """out += the upper half of the sum of x x' over rows x in order: no sparse matrix of it is made first."""
     for r in range(len(ptr) - 1):
         for i in range(ptr[r], ptr[r + 1]):
             row, x = out[index[i]], value[i]
-            for j in range(ptr[r], ptr[r + 1]):
+            for j in range(i, ptr[r + 1]):
                 row[index[j]] += x * value[j]
 
 
