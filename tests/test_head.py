@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 import holobind as hb
+from holobind.head import frequency_prior
 from holobind.labelspace import merged
 
 N, D, H = 37, 16, 5
@@ -24,6 +25,10 @@ LEARNED = [
     for learn in (("present",), ("present", "missing"), ("labels",), ("present", "missing", "labels"))
 ]
 LINEAR = [{"loss": "bce"}, {"loss": "softmax"}]
+EXPECTING = [
+    {"codebook": book, "loss": "softmax", "prior": True, "learn": learn}
+    for book, learn in (("orbit", ()), ("random", ()), ("orbit", ("labels",)), ("random", ("labels",)))
+]
 
 
 def normal(*shape, seed=0, dtype=torch.float32):
@@ -31,6 +36,8 @@ def normal(*shape, seed=0, dtype=torch.float32):
 
 
 def make(options, inputs=H):
+    if "prior" in options:
+        options = options | {"prior": normal(N, seed=3)}
     if "codebook" in options:
         return hb.HolographicHead(inputs, N, D, **options)
     return hb.LinearHead(inputs, N, **options)
@@ -41,7 +48,7 @@ def sets(*rows):
     return labels, torch.tensor([0, *map(len, rows)]).cumsum(0)[:-1]
 
 
-every_head = pytest.mark.parametrize("options", [*HOLOGRAPHIC, *LEARNED, *LINEAR], ids=str)
+every_head = pytest.mark.parametrize("options", [*HOLOGRAPHIC, *LEARNED, *EXPECTING, *LINEAR], ids=str)
 
 
 @every_head
@@ -294,7 +301,7 @@ def test_scores_of_the_query_loss_are_the_papers_dot_product():
     assert_close(head.scores(h), hb.unbind(head(h), p) @ vectors.T, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("options", [*HOLOGRAPHIC[:8], *LEARNED[:3]], ids=str)
+@pytest.mark.parametrize("options", [*HOLOGRAPHIC[:8], *LEARNED[:3], *EXPECTING[:3]], ids=str)
 def test_a_grown_head_scores_the_old_labels_as_before(options):
     head, h = make(options), normal(3, H)
     grown = head.grown_to(N + 20)
@@ -306,9 +313,32 @@ def test_a_grown_head_scores_the_old_labels_as_before(options):
 
 def test_the_temperature_is_learned():
     head = hb.HolographicHead(H, N, D)
-    assert head.temperature == 1
+    assert head.temperature.item() == pytest.approx(4)
     head.loss(normal(2, H), *sets([1], [2])).backward()
     assert head.log_temperature.grad != 0
+
+
+def test_scores_with_a_prior_are_those_of_the_softmax_that_is_trained():
+    head, h = make(EXPECTING[0]), normal(2, H)
+    labels = torch.tensor([3, 36])
+    exact = torch.nn.functional.cross_entropy(head.scores(h), labels)
+    assert_close(head.loss(h, labels, torch.arange(2)), exact, atol=1e-5, rtol=1e-5)
+
+
+def test_a_grown_head_expects_new_labels_as_little_as_the_rarest():
+    grown = make(EXPECTING[0]).grown_to(N + 2)
+    assert torch.equal(grown.prior[N:], grown.prior[:N].min().expand(2))
+
+
+def test_the_prior_of_frequencies():
+    prior = frequency_prior(torch.tensor([0, 3, 100, 1]), 0.5)
+    assert_close(prior.exp(), torch.tensor([0.5, 3.5, 100.5, 1.5]).div(100.5).sqrt())
+
+
+def test_a_prior_is_of_the_softmax_and_has_a_number_for_each_label():
+    for options in ({"loss": "query", "prior": torch.zeros(N)}, {"prior": torch.zeros(N - 1)}):
+        with pytest.raises(hb.OptionError, match=r"a number for each of 37 labels; got one of shape \(3[67],\) for"):
+            hb.HolographicHead(H, N, D, **options)
 
 
 def test_linear_bce_is_torchs_own():

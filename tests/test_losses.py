@@ -66,10 +66,10 @@ def listing(s, sets, vectors, p, m):
     return loss / len(s)
 
 
-def softmax_by_definition(s, sets, vectors, t):
+def softmax_by_definition(s, sets, vectors, t, prior):
     loss = s.sum() * 0
     for row, labels in zip(s, sets, strict=True):
-        logs = (t * (vectors @ row)).log_softmax(0)
+        logs = (t * (vectors @ row) + prior).log_softmax(0)
         loss = loss - sum(logs[i] for i in labels) / max(1, len(labels))
     return loss / len(s)
 
@@ -125,14 +125,15 @@ def test_query_loss_of_vectors_that_are_not_unitary_is_as_defined(size, counts, 
     )
 
 
-@given(books, sizes, counts_of_rows, st.integers(0, 99), st.sampled_from([0.5, 1.0, 20.0]))
-def test_softmax_loss_is_cross_entropy_over_all_labels(kind, size, counts, seed, t):
+@given(books, sizes, counts_of_rows, st.integers(0, 99), st.sampled_from([0.5, 1.0, 20.0]), st.booleans())
+def test_softmax_loss_is_cross_entropy_over_all_labels(kind, size, counts, seed, t, expecting):
     book = codebook(kind, *size, seed)
     labels, offsets, sets, vectors, s = problem(book, counts, seed)
     fast, slow = (torch.tensor(t, dtype=torch.double, requires_grad=True) for _ in range(2))
+    prior = 3 * normal(book.n_labels, seed=seed) if expecting else None
     same(
-        lambda s: hb.softmax_loss(s, labels, offsets, book, fast),
-        lambda s: softmax_by_definition(s, sets, vectors, slow),
+        lambda s: hb.softmax_loss(s, labels, offsets, book, fast, prior),
+        lambda s: softmax_by_definition(s, sets, vectors, slow, 0 if prior is None else prior.double()),
         s,
         1e-3,
     )

@@ -232,6 +232,8 @@ REFUSED = {
     "whole numbers": (tensor("network.first.weight", lambda t: t.int()), "something else than finite numbers"),
     "complex numbers": (tensor("network.offset", lambda t: t.to(torch.complex64)), "something else than finite"),
     "NaN": (tensor("network.first.weight", first(torch.nan)), "network.first.weight holds something else than finite"),
+    "an odd prior": (tensor("head.prior", torch.zeros(8)), r"head.prior has shape \(8,\); the header asks for \(9,\)"),
+    "a prior of nothing": (tensor("head.prior", torch.full((9,), torch.nan)), "head.prior holds something else than"),
     "infinity": (tensor("head.log_temperature", first(torch.inf)), "head.log_temperature holds something else"),
     "no counts": (without("label_counts"), "KeyError: 'label_counts'"),
     "counts of nothing": (tensor("label_counts", lambda t: t[:0]), "its label_counts has torch.int32 of shape"),

@@ -11,7 +11,8 @@ import holobind as hb
 from holobind import learning as recipes
 from holobind import solve, train
 from holobind.data import Part, Tfidf
-from holobind.learning import learn
+from holobind.head import frequency_prior
+from holobind.learning import learn, more
 from holobind.networks.inputs import label_sets
 from holobind.recipe import Recipe
 
@@ -142,6 +143,18 @@ def test_of_more_labels_than_dim_networks_number_the_frequent_ones_first():
         assert (np.diff(counts[model.order]) <= 0).all() and set(model.order) == set(range(8))
     for options in ({}, {"recall": 0}, {"network": "fc", "dim": 8}, {"network": "fc", "codebook": "random"}):
         assert hb.learn(data, hb.Recipe(**{"dim": 4, "epochs": 1, **options})).order is None
+
+
+@pytest.mark.parametrize("dim", [4, 8])
+def test_a_softmax_that_is_trained_expects_labels_as_frequent_as_they_are(dim):
+    data = part()
+    model = learn(data, Recipe(network="fc", dim=dim, epochs=1))
+    order = np.arange(8) if model.order is None else model.order
+    assert torch.equal(model.head.prior, frequency_prior(torch.from_numpy(model.seen.counts[order])))
+    more(model, data, Recipe(network="fc"))
+    assert torch.equal(model.head.prior, frequency_prior(torch.from_numpy(2 * np.asarray(data.Y.sum(0))[order])))
+    for options in ({}, {"network": "linear", "loss": "softmax"}, {"network": "fc", "wide": True}):
+        assert learn(data, Recipe(dim=dim, epochs=1, **options)).head.prior is None  # what is solved has learned it
 
 
 def test_two_runs_with_one_seed_are_the_same_model():

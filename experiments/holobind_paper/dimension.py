@@ -9,7 +9,7 @@ from holobind_paper import cells, result, training
 from holobind_paper.training import Job
 
 DATASETS = ("Wiki10-31K", "Amazon-13K", "Delicious-200K", "Amazon-670K", "tibkat-core-en", "python-calls-torch")
-DIMENSIONS = (100, 400, 1000, 1500, 3000)  # on both sides of 10 % of the labels of the last two datasets
+DIMENSIONS = (100, 400, 1000, 1750, 3000)  # on both sides of 10 % of the labels of the last two datasets
 LINES = {
     f"{loss}, {codebook}": {"loss": loss, "codebook": codebook}
     for loss in ("query", "softmax")

@@ -13,7 +13,7 @@
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import cache
-from math import sqrt
+from math import log, sqrt
 from typing import Literal, get_args
 
 import torch
@@ -21,7 +21,14 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, linear
 
 from holobind import algebra, losses
-from holobind.codebook import DenseCodebook, OrbitCodebook, RandomCodebook, UnitCodebook
+from holobind.codebook import (
+    DenseCodebook,
+    OrbitCodebook,
+    RandomCodebook,
+    ShiftedCodebook,
+    UnitCodebook,
+    grown_shift,
+)
 from holobind.errors import OptionError, ShapeError
 from holobind.labelspace import MEMORY, Codebook, first_largest, share
 from holobind.ragged import checked_sets, lengths
@@ -30,15 +37,18 @@ HolographicLoss = Literal["softmax", "query", "query-abs", "regression"]
 LinearLoss = Literal["bce", "softmax"]
 Learn = Literal["present", "missing", "labels"]
 
+TEMPERATURE = 4.0  # to start a softmax with: outputs are short at first, and at 1 training makes them longer before all
+PRIOR = 0.5  # of the logarithms of frequencies: 1 says all of them, which costs P@1 (experiments/LOG.md)
 FEW_LABELS = 1024  # up to which an output is confined to what can be asked for; d is at most eight times as many
 
 
 class HolographicHead(nn.Module):
     """An output layer of h x d weights for any number of labels.
 
-    Parameters: `weight` (d, in_features), `bias` (d); with loss="softmax" also `log_temperature` (). With
-    in_features=None there is no layer: what the network gives is the output already. Where the query loss has few
-    labels on a fixed orbit (2 L < d <= 8 L, L <= 1024), the first two are (2 L, in_features) and (2 L), see below.
+    Parameters: `weight` (d, in_features), `bias` (d); with loss="softmax" also `log_temperature` (), and the buffer
+    `prior` (L), if there is one. With in_features=None there is no layer: what the network gives is the output
+    already. Where the query loss has few labels on a fixed orbit (2 L < d <= 8 L, L <= 1024), the first two are
+    (2 L, in_features) and (2 L), see below.
     `learn` adds "present" and "missing" (d) each, and "labels", the codebook's: (bases, d) of an orbit, (L, d) of
     a random one. All of them pass through the projection at each use and so stay unitary.
 
@@ -46,6 +56,9 @@ class HolographicHead(nn.Module):
               paper's failed ablation), or one of your own.
     loss:     "softmax" (accurate; O(L log d) a row with an orbit), "query" (the paper's; the same cost for any L),
               "query-abs" (the listing in its appendix), "regression" (its failure). See `losses`.
+    prior:    of the softmax loss, what is added to the logarithms of labels' odds from the start (L), such as
+              `frequency_prior` of how often they occur. How frequent each of L labels is are L numbers, which d outputs
+              cannot say: without a prior they say as much of it as they can, and less of the rest.
 
     With fixed vectors the query losses ask `s` for codebooks bound with p and m in advance, so that no transform
     is left in them: <p* (x) s, c> = <s, p (x) c>. The softmax loss has no use for p: its scores are <s, c>.
@@ -58,6 +71,7 @@ class HolographicHead(nn.Module):
 
     p: Tensor
     m: Tensor
+    prior: Tensor | None
     _basis: Tensor | None
     _by_present: Tensor
     _by_missing: Tensor
@@ -73,6 +87,7 @@ class HolographicHead(nn.Module):
         learn: Sequence[Learn] = (),
         *,
         bias: bool = True,
+        prior: Tensor | None = None,
     ) -> None:
         super().__init__()
         _one_of("HolographicHead", "loss", loss, get_args(HolographicLoss))
@@ -80,10 +95,16 @@ class HolographicHead(nn.Module):
             _one_of("HolographicHead", "learn", part, get_args(Learn))
         if loss == "softmax" and ("present" in learn or "missing" in learn):
             raise OptionError("HolographicHead: the softmax loss has no present and missing vectors to learn")
+        if prior is not None and (loss != "softmax" or prior.shape != (n_labels,)):
+            raise OptionError(
+                f"HolographicHead: a prior is of the softmax loss, a number for each of {n_labels} labels; "
+                f"got one of shape {tuple(prior.shape)} for {loss!r}"
+            )
         self.kind, self.learn = loss, tuple(learn)
         self.codebook = _codebook(codebook, n_labels, dim, seed)
         self.drawn = (codebook, seed) if isinstance(codebook, str) else None  # what it takes to draw it again
-        self.log_temperature = nn.Parameter(torch.zeros(())) if loss == "softmax" else None
+        self.log_temperature = nn.Parameter(torch.tensor(log(TEMPERATURE))) if loss == "softmax" else None
+        self.register_buffer("prior", prior)
         self._asked: Codebook | None = None  # p (x) c_i and m (x) c_i, if they are fixed
         self._absent: Codebook | None = None
         self._everything: Tensor | None = None
@@ -135,6 +156,7 @@ class HolographicHead(nn.Module):
         if self._asked is not None and self._absent is not None:
             grown._asked, grown._absent = self._asked.grown_to(n_labels), self._absent.grown_to(n_labels)
         grown._everything = None
+        grown.prior = None if self.prior is None else grown_shift(self.prior, n_labels)
         if self.weight is not None:
             book, dim = self.drawn[0] if self.drawn else self.codebook, self.codebook.dim
             grown._take_directions(layer_rows(n_labels, dim, book, self.kind, self.learn) < dim)
@@ -165,7 +187,7 @@ class HolographicHead(nn.Module):
             return self._folded(h, labels, offsets, asked, absent)
         s = self(h)
         if self.log_temperature is not None:
-            return losses.softmax_loss(s, labels, offsets, self.codebook, self.log_temperature.exp())
+            return losses.softmax_loss(s, labels, offsets, self.codebook, self.log_temperature.exp(), self.prior)
         p, m = self._keys()
         if self.kind == "regression":
             return losses.regression_loss(s, labels, offsets, self.codebook, p, m, everything=self._all_labels())
@@ -173,7 +195,10 @@ class HolographicHead(nn.Module):
         return losses.query_loss(s, labels, offsets, self.codebook, p, m, variant=variant)
 
     def scores(self, h: Tensor) -> Tensor:
-        """<p* (x) s, c_i>, or <s, c_i> with the softmax loss, for all labels.  Shapes: (rows, in) -> (rows, L)"""
+        """<p* (x) s, c_i>, or <s, c_i> with the softmax loss, or t <s, c_i> + a_i with a prior, for all labels.
+
+        Shapes: (rows, in) -> (rows, L)
+        """
         book, v = self._question(h)
         return book.scores(v)
 
@@ -220,7 +245,9 @@ class HolographicHead(nn.Module):
     def _question(self, h: Tensor) -> tuple[Codebook, Tensor]:
         """A codebook, and what to ask it."""
         if self.log_temperature is not None:
-            return self.codebook, self(h)
+            if self.prior is None:
+                return self.codebook, self(h)
+            return ShiftedCodebook(self.codebook, self.prior), self(h).float() * self.log_temperature.exp()
         if self._elements is not None:
             assert self.weight is not None
             return self._elements, linear(h, self.weight, self.bias)
@@ -323,6 +350,12 @@ class LinearHead(nn.Module):
 
 
 Head = HolographicHead | LinearHead
+
+
+def frequency_prior(counts: Tensor, power: float = PRIOR) -> Tensor:
+    """Logarithms of how often labels occur, beside the most frequent one, times a power.  Shapes: (L) -> (L)"""
+    often = counts.double() + 0.5
+    return (power * (often / often.max()).log()).float()
 
 
 def layer_rows(n_labels: int, dim: int, codebook: object, loss: str, learn: Sequence[str]) -> int:

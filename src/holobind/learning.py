@@ -21,7 +21,7 @@ from holobind import algebra, metrics, recall, solve
 from holobind.codebook import OrbitCodebook
 from holobind.data import Part, Tfidf
 from holobind.errors import DataError, OptionError
-from holobind.head import Head, HolographicHead, LinearHead
+from holobind.head import Head, HolographicHead, LinearHead, frequency_prior
 from holobind.model import Model
 from holobind.networks import FC, AttentionLstm, Network, Recall, XmlCnn
 from holobind.networks.inputs import Examples, Index, SparseExamples, label_sets
@@ -154,6 +154,8 @@ def more(model: Model, part: Part, recipe: Recipe, turn: int = 1) -> None:
     else:
         from holobind import train
 
+        if isinstance(model.head, HolographicHead) and model.head.prior is not None:
+            model.head.prior.copy_(_prior(after, model.order))
         once = replace(recipe, epochs=1, validation=0.0, patience=0, seed=recipe.seed + turn)
         train.fit(model, examples, part.Y, _Steady(**asdict(_plan(once, len(part)))))
     model.seen = after
@@ -240,6 +242,9 @@ def _with_head(
         book = "unit" if isinstance(network, Recall) and network.plain else recipe.codebook
         head = HolographicHead(inside, L, dim, book, loss, recipe.seed, recipe.learn)  # type: ignore[arg-type]
     seen = metrics.frequencies(Y)
+    order = _order(head, seen) if not recipe.solved else None
+    if isinstance(head, HolographicHead) and head.kind == "softmax" and inside is not None:
+        head.prior = _prior(seen, order)
     return Model(
         network,
         head,
@@ -249,8 +254,12 @@ def _with_head(
         tokenizer=tokenizer,
         longest=recipe.longest,
         label_names=label_names,
-        order=_order(head, seen) if not recipe.solved else None,
+        order=order,
     )
+
+
+def _prior(seen: metrics.Frequencies, order: NDArray[np.int64] | None) -> Tensor:
+    return frequency_prior(torch.from_numpy(seen.counts if order is None else seen.counts[order]))
 
 
 def _order(head: Head, seen: metrics.Frequencies) -> NDArray[np.int64] | None:
@@ -372,6 +381,8 @@ def _temper(model: Model, examples: Examples, Y: Any, rows: Index) -> None:
         return
     rows = rows[: int(np.clip(2**23 // model.n_labels, 16, 500))]
     with torch.no_grad():
+        if isinstance(head, HolographicHead) and head.log_temperature is not None:
+            head.log_temperature.zero_()
         h = model.network(examples.batch(rows))
         labels, offsets = label_sets(Y, rows)
         places = model.places(labels)

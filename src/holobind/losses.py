@@ -12,10 +12,10 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from holobind import algebra
+from holobind.codebook import Codebook, ShiftedCodebook
 from holobind.errors import OptionError, ShapeError
-from holobind.labelspace import Codebook
 from holobind.philox import phases, signals
-from holobind.ragged import checked_sets, lengths
+from holobind.ragged import checked_sets, lengths, sum_sets
 
 Variant = Literal["cosine", "abs"]
 
@@ -68,11 +68,16 @@ def folded_query_loss(s: Tensor, presents: Tensor, absents: Tensor, n_present: i
 
 
 def softmax_loss(
-    s: Tensor, labels: Tensor, offsets: Tensor, codebook: Codebook, temperature: Tensor | float = 1.0
+    s: Tensor,
+    labels: Tensor,
+    offsets: Tensor,
+    codebook: Codebook,
+    temperature: Tensor | float = 1.0,
+    prior: Tensor | None = None,
 ) -> Tensor:
     """Cross-entropy over ALL labels: the present ones share the probability 1 evenly.
 
-        x_i  = t <s, c_i>                                               t: the temperature, often learned
+        x_i  = t <s, c_i> + a_i                  t: the temperature, often learned; a: the prior, 0 unless it is given
         loss = mean over rows log sum_i exp x_i - (1 / |Y|) sum_{i in Y} x_i
 
     The second term is a dot product with the mean of the present vectors. The first and its gradient take one pass
@@ -85,9 +90,12 @@ def softmax_loss(
         return s.sum()
     x = s * temperature
     counts = lengths(labels, offsets)
-    wanted = codebook._encode(labels, offsets) / counts.clamp(min=1)[:, None]
-    each = torch.where(counts > 0, codebook.log_sum_exp(x) - (x * wanted).sum(1), 0)
-    return each.sum() / len(s)
+    share = 1 / counts.clamp(min=1)
+    found = (x * codebook._encode(labels, offsets)).sum(1) * share
+    if prior is not None:
+        codebook = ShiftedCodebook(codebook, prior)
+        found = found + sum_sets(prior[labels, None], offsets)[:, 0] * share
+    return torch.where(counts > 0, codebook.log_sum_exp(x) - found, 0).sum() / len(s)
 
 
 def regression_loss(

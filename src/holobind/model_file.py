@@ -192,8 +192,9 @@ def _head(said: dict[str, Any], inside: int, n_labels: int, tensors: dict[str, T
     if kind == "linear":
         head: Head = LinearHead(layer, n_labels, said["loss"], bias=bias)
     else:
+        prior = torch.zeros(n_labels) if "prior" in tensors else None
         head = HolographicHead(
-            layer, n_labels, width, said["codebook"], said["loss"], said["seed"], said["learn"], bias=bias
+            layer, n_labels, width, said["codebook"], said["loss"], said["seed"], said["learn"], bias=bias, prior=prior
         )
     _check_shapes("head", dict(head.state_dict()), tensors)
     head.load_state_dict(tensors)
