@@ -29,7 +29,7 @@ import numpy as np
 from scipy import sparse
 
 K = 5
-LONG_ENOUGH = 2.0  # seconds of asking; the median of the passes over the test part counts
+LONG_ENOUGH = 4.0  # seconds of asking; the fastest pass over the test part counts: what slows others is not the model
 
 
 @dataclass(frozen=True)
@@ -326,6 +326,7 @@ def main():
     save(model, place)
     del model
     ask = load(place)
+    ask()  # what is made or compiled when first asked for is not in it
     passes = []
     while sum(p[0] for p in passes) < LONG_ENOUGH:
         top, *spent = timed(ask)
@@ -334,8 +335,8 @@ def main():
     files = [place] if place.is_file() else [file for file in place.rglob("*") if file.is_file()]
     n = task.asked.shape[0]
     told = {"version": version(package), "train cpu s": cpu, "train wall s": wall}
-    told |= {"rows/s": n / statistics.median(p[0] for p in passes)}
-    told |= {"rows/cpu s": n / max(statistics.median(p[1] for p in passes), 1e-9)}
+    told |= {"rows/s": n / min(p[0] for p in passes), "rows/cpu s": n / max(min(p[1] for p in passes), 1e-9)}
+    told |= {"median rows/s": n / statistics.median(p[0] for p in passes)}
     told |= {"bytes": sum(file.stat().st_size for file in files)}
     print(json.dumps(told))
 

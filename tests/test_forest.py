@@ -14,7 +14,9 @@ from holobind.errors import FileError, OptionError
 from holobind.metrics import ndcg_at_k
 from holobind.networks import forest as trees
 from holobind.networks import recall as recalling
+from holobind.networks.forest import TREES
 from holobind.networks.near import unit_rows
+from holobind.sparse import add_alike
 
 
 def problem(n=600, f=20, labels=12, seed=0):
@@ -142,6 +144,38 @@ def test_beside_trees_rows_of_few_features_recall_nothing():
     alone, _ = packed(share=0.0, strength=0.7)  # but where there are no trees, they do
     linear, _ = packed(share=0.0, strength=0.0)
     assert not torch.allclose(alone.encode(unit_rows(short)), linear.encode(unit_rows(short)))
+
+
+def test_beside_trees_rows_of_few_features_are_not_recalled(monkeypatch):
+    made, X = packed(strength=0.7)
+    encoder = made.prepare()
+    many = np.diff(X.indptr) >= recalling.FEWEST
+    assert 0 < many.sum() < len(many)
+    similar, ids = encoder.near(X, 10)
+    assert many[encoder.recallable[ids[similar > 0]]].all()
+    itself = encoder.recallable[ids[many, 0]]  # equal rows aside, the nearest to a row that is recalled is that row
+    assert np.array_equal(X[itself].toarray(), X[many].toarray())
+    monkeypatch.setattr(recalling, "FEWEST", X.shape[1] + 1)
+    assert torch.equal(recalling.Encoder(made).encode(X), packed(strength=0.0)[0].encode(X))
+
+
+@given(st.integers(1, 20), st.integers(1, 70), st.integers(0, 2**16))
+def test_leaves_are_added_up(trees, d, seed):
+    draw = np.random.default_rng(seed)
+    table, at = draw.integers(-127, 128, (9, d)).astype(np.int8), draw.integers(0, 9, (4, trees)).astype(np.int32)
+    out = np.ones((4, d), np.float32)
+    add_alike(at, table, np.float32(0.5), out)
+    assert np.array_equal(out, 1 + 0.5 * table[at].sum(1, dtype=np.float32))
+
+
+def test_leaves_of_all_trees_fit_16_bits():
+    table, out = np.full((1, 3), -127, np.int8), np.zeros((1, 3), np.float32)
+    add_alike(np.zeros((1, TREES), np.int32), table, np.float32(1), out)
+    assert out.tolist() == [[-127 * TREES] * 3]
+    made, _ = packed()
+    made.forest.roots = torch.full((TREES + 1,), -1, dtype=torch.int32)
+    with pytest.raises(OptionError, match="at most 256 trees; got 257"):
+        made.forest.check()
 
 
 def test_trees_of_impossible_size_are_refused():

@@ -29,14 +29,16 @@ def problem(n=90, f=30, labels=20, seed=0):
     return sparse.csr_matrix(X.astype(np.float32)), sparse.csr_matrix(Y.astype(np.int32))
 
 
-def cosines_in_eight_bits(rows, x):
-    """As `Near` has them, of dense rows and one question in float32: whole numbers."""
+def cosines_in_eight_bits(rows, x, weight):
+    """As `Near` has them, of dense rows and one question in float32: whole numbers, without weak features."""
+    strength = np.abs(x.astype(np.float64)) * weight.astype(np.float64) ** 2
+    rows, x = rows * weight, x * weight
     lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
     units = (rows / np.where(lengths > 0, lengths, 1)).astype(np.float32)
     rounded = np.trunc(units * np.float32(127))
     factor = (units * rounded).sum(1, dtype=np.float64) / np.maximum((rounded**2).sum(1), 1) * 127
     length = np.linalg.norm(x.astype(np.float64))
-    asked = np.trunc(x * (250 / length)) if length else x
+    asked = np.trunc(x * (250 / length)) * (strength >= nearing.WEAK * strength.max()) if length else x
     return np.floor(np.rint(factor * 2**14).clip(0, 2**15 - 1) * (rounded @ asked) / 2**16)
 
 
@@ -48,7 +50,7 @@ def by_definition(model, x):
     longer = (counts.max() / np.maximum(counts, 1)) ** model.tail
     T = Y * longer @ model.codebook().vectors(torch.arange(model.n_labels)).double().numpy()
     idf = np.log((1 + len(X)) / (1 + (X > 0).sum(0))) ** model.rarity
-    similar = cosines_in_eight_bits(*(rows.astype(np.float32) * idf.astype(np.float32) for rows in (X, x)))
+    similar = cosines_in_eight_bits(*(part.astype(np.float32) for part in (X, x, idf)))
     near = np.argsort(-similar, kind="stable")[: recalling.NEAREST]
     powers = np.maximum(similar[near], 0) ** model.sharpness
     shares = powers / powers.sum() if powers.sum() else powers
@@ -87,8 +89,8 @@ def test_nearest_have_the_largest_cosines_and_earlier_rows_win_ties(k, n, seed, 
     assert near.columns.size <= most
     assert len(near.columns) == min(((memory != 0).sum(0) * dense > n).sum(), most // near.columns.shape[1])
     found, ids = near(sparse.csr_matrix(rows), k)
-    for x, best, which in zip(rows * weight, found, ids, strict=True):
-        cosines = cosines_in_eight_bits(memory * weight, x)
+    for x, best, which in zip(rows, found, ids, strict=True):
+        cosines = cosines_in_eight_bits(memory, x, weight)
         order = np.argsort(-cosines, kind="stable")[:k]
         order = order[cosines[order] > 0]
         assert which[: len(order)].tolist() == order.tolist()
@@ -97,15 +99,29 @@ def test_nearest_have_the_largest_cosines_and_earlier_rows_win_ties(k, n, seed, 
 
 @given(st.integers(1, 3000), st.integers(0, 2**16))
 def test_cosines_in_eight_bits_are_cosines(f, seed):
-    """Also of long rows and of rows of one feature; no sum leaves its 16 bits."""
+    """Also of long rows and of rows of one feature, if none is weak; no sum leaves its 16 bits."""
     draw = np.random.default_rng(seed)
     memory = draw.normal(size=(8, f)).astype(np.float32) * (draw.random((8, f)) < draw.random())
-    found, ids = nearing.Near(sparse.csr_matrix(memory), np.ones(f, np.float32))(sparse.csr_matrix(memory), 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(nearing, "WEAK", 0.0)
+        found, ids = nearing.Near(sparse.csr_matrix(memory), np.ones(f, np.float32))(sparse.csr_matrix(memory), 1)
     for row in range(8):
         if memory[row].any():
             assert found[row, 0] == pytest.approx(250 * 127 / 4, rel=0.1)
             cosine = memory[ids[row, 0]] @ memory[row] / np.linalg.norm(memory[[ids[row, 0], row]], axis=1).prod()
             assert cosine > 0.99
+
+
+def test_weak_features_of_a_question_are_not_asked_for():
+    """What a feature may add to a sum goes by the square of its weight, as rows have it, too."""
+    draw = np.random.default_rng(0)
+    memory = sparse.csr_matrix((draw.random((300, 6)) < 0.5).astype(np.float32))
+    near = nearing.Near(memory, np.array([2, 1.3, 1.1, 1, 0.5, 0.1], np.float32))
+    question = np.array([[-1, 1, 1, 1.5, 4, 90]], np.float32)  # of 4: 4, 1.69, 1.21, 1.5, 1, 0.9
+    strong = question * np.array([1, 1, 0, 1, 0, 0], np.float32)
+    found, ids = near(sparse.csr_matrix(question), 300)
+    alone, same = near(sparse.csr_matrix(strong), 300)
+    assert np.array_equal(found > 0, alone > 0) and set(ids[found > 0]) == set(same[alone > 0])
 
 
 def test_a_row_like_no_other_gets_the_linear_encoding():

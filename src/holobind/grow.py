@@ -31,7 +31,7 @@ def grow(
     n, f = X.shape
     sets = unit_rows(weighted(Y, rarities(Y, RARITY)))  # without labels that all rows have
     leaf = max(LEAF, n // LEAVES)
-    whole = rounded(X.indptr, X.indices, X.data, np.ones(f, np.float32))
+    whole = rounded(X.indptr, X.indices, X.data, np.ones(f, np.float32), 0.0)
 
     def tree(number: int) -> tuple[Any, Any, Any]:
         draw = np.random.SeedSequence([seed, number]).generate_state(1)[0]

@@ -24,6 +24,7 @@ from holobind.threads import by_rows
 TOP = 3  # the largest level
 FEATURES = 1024
 assert TOP * FEATURES**0.5 * QUESTION < 1 << 15  # by Cauchy and Schwarz
+TREES = 256  # whose leaves, in eight bits, add up to 16 bits
 HIGH = 64  # splits of a tree whose sums are made for every row
 
 
@@ -54,6 +55,8 @@ class Forest(nn.Module):
         """Raise OptionError unless every way down ends at a leaf, and sums stay small."""
         if self.levels.numel() and not -TOP <= int(self.levels.min()) <= int(self.levels.max()) <= TOP:
             raise OptionError(f"Forest: levels must be from {-TOP} to {TOP}")
+        if len(self.roots) > TREES:
+            raise OptionError(f"Forest: at most {TREES} trees; got {len(self.roots)}")
         splits = torch.arange(len(self.branches))[:, None]
         later = (self.branches < 0) | ((self.branches > splits) & (self.branches < len(self.branches)))
         if not later.all() or self.roots.max() >= len(self.branches):
@@ -86,7 +89,7 @@ class Forest(nn.Module):
 
         def work(first: int, last: int) -> None:
             ends = X.indptr[first : last + 1]
-            asked = rounded(ends, X.indices, X.data, ones)
+            asked = rounded(ends, X.indices, X.data, ones, 0.0)
             _start(ends, X.indices, asked, high, HIGH, thresholds, branches, roots, found[first:last])
             _descend(ends, X.indices, asked, levels, thresholds, branches, found[first:last])
 

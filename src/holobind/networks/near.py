@@ -2,7 +2,8 @@
 
 A row x of length 1 is rounded towards 0 to whole numbers r = [127 x], and keeps the factor a for which a r is nearest
 to x; a question is rounded to [250 x]. Sums of products then fit 16 bits, by Cauchy and Schwarz: processors add sixteen
-such numbers at once, and in whatever order, the sum is the same.
+such numbers at once, and in whatever order, the sum is the same. Features of a question that can add little to it are
+left out, which changes which rows are found here and there, and not how useful they are (experiments/LOG.md).
 """
 
 import numba
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from holobind.ranking import insert
 from holobind.sparse import Floats, Sparse
 from holobind.threads import by_rows
 
@@ -18,6 +20,7 @@ ROW, QUESTION = 127, 250  # lengths of what is rounded: together below 2^15
 ONE = 1 << 14  # a factor of 1 / ROW
 GROUPS = 32  # products of which only the largest is looked at first
 TILE = 8192  # rows whose products with some questions are made in turn, so that columns of features stay in the cache
+WEAK = 0.35  # of what the strongest feature of a question may add to a sum: weaker ones are not asked for
 ROOM = 1 << 20  # products that are made in turn, unless there are more rows
 _U = np.uint64  # unsigned: compiled code need not look for negative indices
 
@@ -96,7 +99,7 @@ class Near:
         def work(first: int, last: int) -> None:
             ends = rows.indptr[first : last + 1]
             room = np.empty((min(last - first, max(1, min(16, ROOM // self.width))), self.width), np.int16)
-            asked = rounded(ends, rows.indices, rows.data, self.weight)
+            asked = rounded(ends, rows.indices, rows.data, self.weight, WEAK)
             found = similar[first:last], ids[first:last]
             _nearest(ends, rows.indices, asked, *self.features, self.factor, fewest, room, *found)
 
@@ -106,17 +109,24 @@ class Near:
 
 
 @numba.njit(nogil=True, cache=True)
-def rounded(ptr, index, value, weight):  # type: ignore[no-untyped-def]
-    """Rows times weights, at length QUESTION, rounded towards 0: all entries one after the other."""
+def rounded(ptr, index, value, weight, weak):  # type: ignore[no-untyped-def]
+    """Rows times weights, at length QUESTION, rounded towards 0: all entries one after the other.
+
+    weak   share of the largest |x| w^2 in a row, below which an entry is 0: rows have the weights, too
+    """
     asked = np.zeros(ptr[-1] - ptr[0], np.int16)
     for r in range(len(ptr) - 1):
-        total = 0.0
+        total, strongest = 0.0, 0.0
         for j in range(ptr[r], ptr[r + 1]):
-            total += np.float64(value[j] * weight[index[j]]) ** 2
+            w = np.float64(weight[index[j]])
+            total += (value[j] * w) ** 2
+            strongest = max(strongest, abs(value[j]) * w * w)
         if total > 0:
             scale = QUESTION / np.sqrt(total)
             for j in range(ptr[r], ptr[r + 1]):
-                asked[j - ptr[0]] = np.int16(value[j] * weight[index[j]] * scale)
+                w = np.float64(weight[index[j]])
+                if abs(value[j]) * w * w >= weak * strongest:
+                    asked[j - ptr[0]] = np.int16(value[j] * w * scale)
     return asked
 
 
@@ -139,9 +149,10 @@ def _nearest(ptr, index, asked, column, columns, ends, lists, entries, factor, f
             base = _U(r - first) * width
             for j in range(ptr[r], ptr[r + 1]):
                 f, q = index[j], asked[j - start]
-                if column[f] < 0:
-                    for t in range(ends[f], ends[f + 1]):
-                        flat[base + lists[t]] += np.int16(q * entries[t])
+                if column[f] < 0 and q != 0:
+                    for t in range(_U(ends[f]), _U(ends[f + 1])):
+                        at_row = base + lists[t]
+                        flat[at_row] = np.int16(flat[at_row] + q * entries[t])
         for top in range(0, n, TILE):
             size = _U(min(TILE, n - top))
             for r in range(first, last):
@@ -149,9 +160,9 @@ def _nearest(ptr, index, asked, column, columns, ends, lists, entries, factor, f
                     continue
                 used = 0
                 for j in range(ptr[r], ptr[r + 1]):
-                    c = column[index[j]]
-                    if c >= 0:
-                        at[used], by[used] = _U(c) * width + _U(top), asked[j - start]
+                    c, q = column[index[j]], asked[j - start]
+                    if c >= 0 and q != 0:
+                        at[used], by[used] = _U(c) * width + _U(top), q
                         used += 1
                 add_columns(flat, _U(r - first) * width + _U(top), size, columns, at, by, used)
         for r in range(first, last):
@@ -214,14 +225,8 @@ def _best(flat, base, maxima, groups, best, which):  # type: ignore[no-untyped-d
     for g in range(_U(GROUPS)):  # in the order of rows: among equals the earlier ones are in before the later ones
         for j in range(reaching):
             at = g * q + groups[j]
-            s = flat[base + at]
-            if s >= bound and (filled < k or s > best[k - 1]):
-                p = min(filled, k - 1)
-                while p > 0 and s > best[p - 1]:
-                    best[p], which[p] = best[p - 1], which[p - 1]
-                    p -= 1
-                best[p], which[p] = s, at
-                filled = min(filled + 1, k)
+            if flat[base + at] >= bound:
+                filled = insert(flat[base + at], at, best, which, filled)
 
 
 @numba.njit(nogil=True, cache=True)

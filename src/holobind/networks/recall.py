@@ -35,17 +35,17 @@ from holobind.errors import OptionError
 from holobind.networks.forest import HIGH, Forest
 from holobind.networks.inputs import Network, Rows
 from holobind.networks.near import Near, rarities, weighted
-from holobind.sparse import Floats, Sparse, add_entries, add_rows, add_slices, round_rows
+from holobind.sparse import Floats, Sparse, add_alike, add_entries, add_rows, add_slices, round_rows
 from holobind.threads import by_rows
 
 Counts = NDArray[np.int16]
 Ids = NDArray[np.int64]
 
-# Sums over rows of a table in eight bits: where each sum ends, which rows, times what, and the table.
-Summands = tuple[NDArray[Any], NDArray[Any], Floats, NDArray[np.int8]]
+# Adds to the outputs of some rows, from a first up to a last one, what they are the sum of.
+Part = Callable[[int, int, Floats], None]
 
 NEAREST = 30  # rows whose errors are recalled
-FEWEST = 4  # features of a row that recalls beside trees: with fewer it has more equals than 30, and leaves have all
+FEWEST = 4  # features of a row that recalls, or is recalled, beside trees: with fewer it has more equals than 30
 TABLE = 1 << 30  # bytes of errors that are kept once they have been made
 SOME = 64  # rows that are summed up together
 MEND = 0.6  # how much of the mean error in leaves is added
@@ -276,20 +276,24 @@ class Encoder:
         self.forest, self.share = packed.forest, packed.share
         self.splits = None if self.forest is None else self.forest.laid_out()
         self.leaves = None if self.forest is None else self._leaves(self.forest)
-        self.near = Near(self.X, rarities(self.X, packed.rarity)) if near and packed.strength else None
+        self.fewest = 0 if self.forest is None else FEWEST
+        self.recallable = np.flatnonzero(np.diff(self.X.indptr) >= self.fewest)
+        self.near = None
+        if near and packed.strength and len(self.recallable):
+            self.near = Near(self.X[self.recallable], rarities(self.X, packed.rarity))
 
     def encode(self, X: Sparse) -> Tensor:
         """v of rows.  Shapes: (n, f) -> (n, d)"""
         rest = 1 - self.share
         parts = [self.linear(X, rest)]
         if self.near is not None:
-            near = self.near(X, NEAREST, 0 if self.forest is None else FEWEST)
-            parts.append(self.recalled(*near, self.sharpness, rest * self.strength))
+            similar, ids = self.near(X, NEAREST, self.fewest)
+            parts.append(self.recalled(similar, self.recallable[ids], self.sharpness, rest * self.strength))
         if self.forest is not None:
             parts.append(self.consulted(X))
         return torch.from_numpy(self.total(parts, X.shape[0], rest))
 
-    def total(self, parts: list[Summands], n: int, rest: float = 0.0) -> Floats:
+    def total(self, parts: list[Part], n: int, rest: float = 0.0) -> Floats:
         """The sums, and so much of the bias; a few rows at a time, which stay in the cache.  Shapes: -> (n, d)"""
         v, bias = np.empty((n, len(self.bias)), np.float32), np.float32(rest) * self.bias
 
@@ -297,17 +301,17 @@ class Encoder:
             for top in range(first, last, SOME):
                 some = v[top : min(top + SOME, last)]
                 some[:] = bias
-                for ends, index, values, table in parts:
-                    add_rows(ends[top : top + len(some) + 1], index, values, table, some)
+                for add in parts:
+                    add(top, top + len(some), some)
 
         by_rows(block, n)
         return v
 
-    def linear(self, X: Sparse, rest: float = 1.0) -> Summands:
+    def linear(self, X: Sparse, rest: float = 1.0) -> Part:
         """x W, times a number."""
-        return X.indptr, X.indices, X.data * (self.scales * np.float32(rest))[X.indices], self.levels
+        return _sums(X.indptr, X.indices, X.data * (self.scales * np.float32(rest))[X.indices], self.levels)
 
-    def recalled(self, similar: Counts, ids: Ids, sharpness: float, strength: float) -> Summands:
+    def recalled(self, similar: Counts, ids: Ids, sharpness: float, strength: float) -> Part:
         """The mean errors of the nearest rows, by powers of their similarities.  Shapes: 2 x (n, k)"""
         table, steps = self.table, self.steps
         found = similar[:, 0] > 0  # rows that are near to some
@@ -322,19 +326,19 @@ class Encoder:
                 self.made[new] = True
         ends = np.append(0, np.cumsum(np.where(found, similar.shape[1], 0)))
         values = shares(similar[found], sharpness) * np.float32(strength) * steps[ids]
-        return ends, ids.ravel(), values.ravel(), table
+        return _sums(ends, ids.ravel(), values.ravel(), table)
 
-    def consulted(self, X: Sparse) -> Summands:
+    def consulted(self, X: Sparse) -> Part:
         """The trees' mean of what is in the leaves of rows.  Shapes: (n, f)"""
         assert self.forest is not None and self.leaves is not None
-        (table, steps), ids = self.leaves, self.forest.leaves(X, self.splits)
-        k = ids.shape[1]
-        return np.arange(0, ids.size + 1, k), ids.ravel(), np.float32(1 / k) * steps[ids].ravel(), table
+        (table, step), ids = self.leaves, self.forest.leaves(X, self.splits)
+        scale = np.float32(step / ids.shape[1])
+        return lambda first, last, out: add_alike(ids[first:last], table, scale, out)
 
-    def _leaves(self, forest: Forest) -> tuple[NDArray[np.int8], Floats]:
-        """What the rows in each leaf say, share t + (1 - share) MEND e, rounded, and the steps that it is rounded to.
+    def _leaves(self, forest: Forest) -> tuple[NDArray[np.int8], float]:
+        """What the rows in each leaf say, share t + (1 - share) MEND e, rounded, and the step that all are rounded to.
 
-        Shapes: -> (leaves, d), (leaves)
+        Shapes: -> (leaves, d), ()
         """
         at, d = forest.leaves(self.X, self.splits), len(self.bias)
         n, k = at.shape
@@ -353,7 +357,8 @@ class Encoder:
                 add_rows(some.indptr[first : last + 1], some.indices, values, said, total[first:last])  # noqa: B023
 
             by_rows(block, len(total))
-        return _rounded(total)
+        unit = float(np.abs(total).max(initial=0)) / 127 or 1.0
+        return np.rint(total / unit, out=total).astype(np.int8), unit
 
     def _errors(self, rows: Ids, t: float = 1.0, linear: float = 1.0) -> tuple[NDArray[np.int8], Floats]:
         """What the linear encoder lacks on some training rows, rounded, and the steps that it is rounded to.
@@ -384,6 +389,11 @@ class Encoder:
 
         by_rows(block, len(rows))
         return found, steps
+
+
+def _sums(ends: NDArray[Any], index: NDArray[Any], values: Floats, table: NDArray[np.int8]) -> Part:
+    """Sums over rows of a table in eight bits: where each sum ends, which rows, and times what."""
+    return lambda first, last, out: add_rows(ends[first : last + 1], index, values, table, out)
 
 
 def codebook(n_labels: int, dim: int, seed: int) -> OrbitCodebook | UnitCodebook:
