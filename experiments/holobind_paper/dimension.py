@@ -65,7 +65,7 @@ def run(
         summary=f"{early} of {len(reached)} curves reach {PLATEAU:.0%} of their best P@5 at d' of 10 % of L or less",
         notes=[
             "To be affordable at every d', these networks are trained for 5 epochs (softmax: 6, at half of the usual "
-            "learning rate) in batches of 256, with one seed. On the orbit codebook labels are numbered by frequency, and "
+            "learning rate) in batches of 256, with one seed. On the orbit codebook labels are numbered by frequency; "
             "the softmax starts from how frequent they are, as `hb.learn` does it.",
             "Plateau, the smallest d' of the grid with 95 % of the curve's best P@5: "
             + "; ".join(f"{name}, {line}: {share:.1%} of L" for (name, line), share in reached.items())

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from holobind.codebook import DenseCodebook as DenseCodebook
     from holobind.codebook import OrbitCodebook as OrbitCodebook
     from holobind.codebook import RandomCodebook as RandomCodebook
+    from holobind.codebook import ShiftedCodebook as ShiftedCodebook
     from holobind.codebook import UnitCodebook as UnitCodebook
     from holobind.errors import DataError as DataError
     from holobind.errors import DTypeError as DTypeError
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from holobind.errors import UnknownNameError as UnknownNameError
     from holobind.head import HolographicHead as HolographicHead
     from holobind.head import LinearHead as LinearHead
+    from holobind.head import frequency_prior as frequency_prior
     from holobind.learning import learn as learn
     from holobind.losses import present_and_missing as present_and_missing
     from holobind.losses import query_loss as query_loss
@@ -64,10 +66,10 @@ _MODULES = ("data", "metrics", "networks", "solve", "structures", "vsa")
 _NAMES = {
     "algebra": "bind bundle identity inverse involution permute power random similarity unbind unitary",
     "classifier": "HolographicClassifier",
-    "codebook": "Codebook DenseCodebook OrbitCodebook RandomCodebook UnitCodebook",
+    "codebook": "Codebook DenseCodebook OrbitCodebook RandomCodebook ShiftedCodebook UnitCodebook",
     "errors": "DataError DTypeError ExpressionError FileError HolobindError LabelError OptionError ShapeError "
     "UnknownNameError",
-    "head": "HolographicHead LinearHead",
+    "head": "HolographicHead LinearHead frequency_prior",
     "learning": "learn",
     "losses": "present_and_missing query_loss regression_loss softmax_loss",
     "model": "Model load",
