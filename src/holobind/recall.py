@@ -38,6 +38,7 @@ NARROW = 128  # dim of the codebook that lam is chosen with where labels are mor
 RARITY, MARGIN = (0.0, 0.5), 0.25  # the first, unless the second is better by that many points
 SHARPNESS = (1.0, 2.0, 4.0, 8.0)
 STRENGTH = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+BESIDE = 6.0, 0.75  # sharpness and strength beside trees: ten of them cannot tell what is best beside all
 SHARE, TRIAL = 0.5, 10  # of the trees, if they make it better; and how many are grown to see that
 MANY = 8  # times as many rows as features are wanted for trees
 
@@ -160,16 +161,16 @@ def label_sets(Y: Sparse) -> Sparse:
 class _Trial(NamedTuple):
     """Rows held out: their label sets, what the linear encoder gives, and the mean errors of the nearest.
 
-    means   by rarity and sharpness
-    trees   what they give, if there are any, and
-    long    1 for rows that recall beside trees, 0 for others
+    means    by rarity and sharpness
+    trees    what they give, if there are any, and
+    beside   the mean errors beside them, by rarity, which only rows of enough features have and give
     """
 
     Y: Sparse
     linear: Tensor
     means: dict[tuple[float, float], Tensor]
     trees: Tensor | None
-    long: Tensor
+    beside: dict[float, Tensor]
 
 
 def _few_features(n: int, f: int) -> bool:
@@ -188,20 +189,25 @@ def _trial(X: Sparse, Y: Sparse, packed: Recall) -> _Trial:
     encoder = Encoder(packed, near=False)
     n = X.shape[0]
     linear = torch.from_numpy(encoder.total([encoder.linear(X)], n, 1.0))
-    means = {}
+    trees = None if encoder.forest is None else torch.from_numpy(encoder.total([encoder.consulted(X)], n))
+    some = encoder.recallable
+    means, beside = {}, {}
     for rarity in RARITY:
-        near = Near(encoder.X, rarities(encoder.X, rarity))(X, NEAREST)
+        weight = rarities(encoder.X, rarity)
+        near = Near(encoder.X, weight)(X, NEAREST)
         for sharpness in SHARPNESS:
             means[rarity, sharpness] = torch.from_numpy(encoder.total([encoder.recalled(*near, sharpness, 1.0)], n))
-    trees = None if encoder.forest is None else torch.from_numpy(encoder.total([encoder.consulted(X)], n))
-    long = torch.from_numpy(np.diff(X.indptr) >= FEWEST).float()[:, None]
-    return _Trial(Y, linear, means, trees, long)
+        if trees is not None and len(some):
+            similar, ids = Near(encoder.X[some], weight)(X, NEAREST, FEWEST)
+            part = encoder.recalled(similar, some[ids], BESIDE[0], 1.0)
+            beside[rarity] = torch.from_numpy(encoder.total([part], n))
+    return _Trial(Y, linear, means, trees, beside)
 
 
 def _choose(
     book: Codebook, trials: list[_Trial], strength: float | None
 ) -> tuple[float, float, float, float, list[Tried]]:
-    """Rarity and sharpness at a middling strength, then strength and share: these, and all that was tried."""
+    """Rarity and sharpness at a middling strength, then strength, or trees: these, and all that was tried."""
     Y = sparse.vstack([trial.Y for trial in trials], format="csr")
     tried: dict[tuple[float, float, float, float], float] = {}
 
@@ -210,11 +216,11 @@ def _choose(
         if at not in tried:
             parts = []
             for trial in trials:
-                mean = trial.means[rarity, sharpness]
                 if share and trial.trees is not None:
-                    parts.append((trial.linear + strength * trial.long * mean) * (1 - share) + trial.trees)
+                    recalled = strength * trial.beside.get(rarity, torch.zeros(()))
+                    parts.append((trial.linear + recalled) * (1 - share) + trial.trees)
                 else:
-                    parts.append(trial.linear + strength * mean)
+                    parts.append(trial.linear + strength * trial.means[rarity, sharpness])
             v = torch.cat(parts)
             top = book.top_k(v, min(5, book.n_labels))[1].numpy()
             tried[at] = float(ndcg_at_k(Y, top)[-1])
@@ -223,7 +229,8 @@ def _choose(
     middle = 0.75 if strength is None else strength
     pairs = product(RARITY, SHARPNESS)
     rarity, sharpness = max(pairs, key=lambda at: score(at[0], at[1], middle) - MARGIN * (at[0] > 0))
-    strengths = STRENGTH if strength is None else (strength,)
-    mixes = product(strengths, (0.0, SHARE) if trials[0].trees is not None else (0.0,))
-    strength, share = max(mixes, key=lambda mix: score(rarity, sharpness, *mix))
+    ways = [(sharpness, each, 0.0) for each in (STRENGTH if strength is None else (strength,))]
+    if trials[0].trees is not None:
+        ways.append((BESIDE[0], BESIDE[1] if strength is None else strength, SHARE))
+    sharpness, strength, share = max(ways, key=lambda way: score(rarity, *way))
     return rarity, sharpness, strength, share, [(*at, found) for at, found in tried.items()]

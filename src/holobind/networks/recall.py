@@ -411,9 +411,11 @@ def shares(similar: Counts, sharpness: float) -> Floats:
     # In float64, whose last bit may differ with the place in an array: float32's then does not.
     ratios = similar / np.maximum(similar[:, :1], 1).astype(np.float64)
     powers = ratios
-    while sharpness % 2 == 0 and sharpness > 0:  # squares take a tenth of the time of powers
+    while sharpness % 2 == 0 and sharpness > 0:  # products take a tenth of the time of powers
         powers, sharpness = np.square(powers, out=powers), sharpness / 2
-    if sharpness != 1:
+    if sharpness == 3:
+        powers = powers * powers * powers
+    elif sharpness != 1:
         powers = np.where(similar > 0, powers**sharpness, 0)  # also at sharpness 0
     total = powers.sum(1, keepdims=True)
     return np.divide(powers, total, out=powers, where=total > 0).astype(np.float32)
