@@ -10,7 +10,7 @@ from holobind_paper.training import Job
 
 DATASETS = ("Wiki10-31K", "Amazon-13K", "Delicious-200K", "Amazon-670K", "tibkat-core-en", "python-calls-torch")
 DIMENSIONS = (100, 400, 1000, 1750, 3000)  # on both sides of 10 % of the labels of the last two datasets
-# Chosen on rows held out of tibkat-core-en's training part, by P@5 (experiments/LOG.md).
+# The softmax's is chosen on rows held out of tibkat-core-en's training part, by P@5 (experiments/LOG.md).
 PLANS: dict[str, dict[str, Any]] = {
     "query": {"epochs": 5, "batch_size": 256},
     "softmax": {"epochs": 6, "batch_size": 256, "learning_rate": 1.5e-3},

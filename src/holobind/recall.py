@@ -1,9 +1,9 @@
 """Learning for `networks.Recall`: ridge regression, then how much of its errors on near rows to add, on rows held out.
 
 W is ridge regression onto the sums of label vectors (`solve`), which chooses lam; rarity, sharpness and strength are
-chosen by nDCG@5, too, and whether trees are grown (`grow`) where features are few beside the rows. How much longer the
-vectors of rare labels are, `tail`, is not: nDCG@5 hardly tells, and what tells, measures for rare labels, would be paid
-in others. Rows are to have length 1.
+chosen by nDCG@5, too, and whether trees are grown (`grow`) where features are few beside the rows; beside trees
+sharpness and strength are fixed. How much longer the vectors of rare labels are, `tail`, is not chosen: nDCG@5 hardly
+tells, and what tells, measures for rare labels, would be paid in others. Rows are to have length 1.
 """
 
 from collections.abc import Iterator
