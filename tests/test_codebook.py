@@ -109,6 +109,24 @@ def test_top_k_is_a_full_sort(kind, size, seed, data):
         assert torch.equal(ids[clear], full_sort(dense, k)[clear])
 
 
+@given(kinds, sizes, seeds, st.integers(1, 3), st.data())
+def test_the_top_k_with_a_shift_is_a_full_sort_of_shifted_scores(kind, size, seed, world, data):
+    n, d = size
+    plain, shift = kind(n, d, seed=seed), 3 * normal(n, seed=seed % 89)
+    book = hb.ShiftedCodebook(plain, shift)
+    k = data.draw(st.integers(1, n))
+    v = normal(4, d, seed=seed % 97)
+    v[2] = 0  # nothing but the shift
+    dense = v @ every_vector(plain).T + shift
+    for memory in (1, 1000, 256 << 20):
+        parts = [book.top_k(v, k, labels=book.share(rank, world), memory=memory) for rank in range(world)]
+        found, ids = merged(parts, k)
+        assert_close(found, dense.gather(1, full_sort(dense, k)), atol=1e-5, rtol=1e-5)
+        assert_close(found, dense.gather(1, ids), atol=1e-5, rtol=1e-5)
+        assert all(len(set(row)) == k for row in ids.tolist())
+        assert torch.equal(ids[2], full_sort(shift[None], k)[0])
+
+
 @pytest.mark.parametrize("kind", BOOKS)
 def test_top_k_gives_ties_to_the_lowest_label(kind):
     """Scores of small whole numbers, so that ties are many and exact, in place of the true ones."""

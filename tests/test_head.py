@@ -319,10 +319,25 @@ def test_the_temperature_is_learned():
 
 
 def test_scores_with_a_prior_are_those_of_the_softmax_that_is_trained():
-    head, h = make(EXPECTING[0]), normal(2, H)
+    head, h = make(EXPECTING[0] | {"crosstalk": 0.0}), normal(2, H)
     labels = torch.tensor([3, 36])
     exact = torch.nn.functional.cross_entropy(head.scores(h), labels)
     assert_close(head.loss(h, labels, torch.arange(2)), exact, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("crosstalk", [None, 0.0, 2.0])
+def test_a_softmax_head_adds_the_crosstalk_to_expect(crosstalk):
+    said = {} if crosstalk is None else {"crosstalk": crosstalk}
+    head, h, question = hb.HolographicHead(H, N, D, **said), normal(2, H), sets([3], [36])
+    plain = hb.softmax_loss(head(h), *question, head.codebook, head.temperature)
+    added = (head.temperature * head(h)).square().mean() / 2
+    assert_close(head.loss(h, *question), plain + (1 if crosstalk is None else crosstalk) * added)
+
+
+@pytest.mark.parametrize("crosstalk", [-1.0, float("nan"), float("inf")])
+def test_crosstalk_is_a_number_from_0(crosstalk):
+    with pytest.raises(hb.OptionError, match=r"HolographicHead: crosstalk must be a number from 0; got"):
+        hb.HolographicHead(H, N, D, crosstalk=crosstalk)
 
 
 def test_a_grown_head_expects_new_labels_as_little_as_the_rarest():

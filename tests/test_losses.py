@@ -66,11 +66,13 @@ def listing(s, sets, vectors, p, m):
     return loss / len(s)
 
 
-def softmax_by_definition(s, sets, vectors, t, prior):
+def softmax_by_definition(s, sets, vectors, t, prior, crosstalk):
     loss = s.sum() * 0
     for row, labels in zip(s, sets, strict=True):
         logs = (t * (vectors @ row) + prior).log_softmax(0)
         loss = loss - sum(logs[i] for i in labels) / max(1, len(labels))
+        if labels:
+            loss = loss + crosstalk * (t * row).square().mean() / 2
     return loss / len(s)
 
 
@@ -125,20 +127,40 @@ def test_query_loss_of_vectors_that_are_not_unitary_is_as_defined(size, counts, 
     )
 
 
-@given(books, sizes, counts_of_rows, st.integers(0, 99), st.sampled_from([0.5, 1.0, 20.0]), st.booleans())
-def test_softmax_loss_is_cross_entropy_over_all_labels(kind, size, counts, seed, t, expecting):
+@given(
+    books,
+    sizes,
+    counts_of_rows,
+    st.integers(0, 99),
+    st.sampled_from([0.5, 1.0, 20.0]),
+    st.booleans(),
+    st.sampled_from([0, 1]),
+)
+def test_softmax_loss_is_cross_entropy_over_all_labels(kind, size, counts, seed, t, expecting, crosstalk):
     book = codebook(kind, *size, seed)
     labels, offsets, sets, vectors, s = problem(book, counts, seed)
     fast, slow = (torch.tensor(t, dtype=torch.double, requires_grad=True) for _ in range(2))
     prior = 3 * normal(book.n_labels, seed=seed) if expecting else None
     same(
-        lambda s: hb.softmax_loss(s, labels, offsets, book, fast, prior),
-        lambda s: softmax_by_definition(s, sets, vectors, slow, 0 if prior is None else prior.double()),
+        lambda s: hb.softmax_loss(s, labels, offsets, book, fast, prior, crosstalk=crosstalk),
+        lambda s: softmax_by_definition(s, sets, vectors, slow, 0 if prior is None else prior.double(), crosstalk),
         s,
         1e-3,
     )
     if any(sets):
         assert_close(fast.grad, slow.grad, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["orbit", "random"])
+@pytest.mark.parametrize("length", [1.0, 8.0])
+def test_the_crosstalk_that_is_added_is_what_labels_that_an_output_was_not_made_for_add(kind, length):
+    """log mean exp(t <s, c>) over many of them is |t s|^2 / 2 d."""
+    book = codebook(kind, 50_000, 64, 3)
+    s = torch.nn.functional.normalize(normal(8, 64, seed=1), dim=1)
+    none = torch.zeros(8, dtype=torch.long)
+    loss = [hb.softmax_loss(s, none, torch.arange(8), book, length, crosstalk=c) for c in (0.0, 1.0)]
+    by_chance = (book.log_sum_exp(length * s) - math.log(book.n_labels)).mean()
+    assert_close(loss[1] - loss[0], by_chance, atol=2e-3, rtol=0.05)
 
 
 @given(books, sizes, counts_of_rows, st.integers(0, 99))

@@ -157,6 +157,24 @@ def test_a_softmax_that_is_trained_expects_labels_as_frequent_as_they_are(dim):
         assert learn(data, Recipe(dim=dim, epochs=1, **options)).head.prior is None  # what is solved has learned it
 
 
+@pytest.mark.parametrize(
+    ("options", "rates"),
+    [
+        ({"network": "fc"}, (1e-3, 1e-2)),  # a feature is in few batches, and so takes larger steps
+        ({"network": "fc", "feature_rate": 0.5}, (1e-3, 0.5)),
+        ({"network": "fc", "learning_rate": 0.2}, (0.2, None)),  # what is said holds for all layers
+        ({"network": "fc", "learning_rate": 0.2, "feature_rate": 0.5}, (0.2, 0.5)),
+        ({"network": "fc", "wide": True}, (3e-3, None)),  # goes on from a solution: no large steps
+        ({"network": "cnn"}, (3e-3, None)),
+        ({"loss": "softmax"}, (3e-3, None)),
+    ],
+    ids=str,
+)
+def test_the_layer_on_features_has_a_rate_of_its_own(options, rates):
+    plan = recipes._plan(Recipe(**options), points=1000)
+    assert (plan.learning_rate, plan.feature_rate) == rates
+
+
 def test_two_runs_with_one_seed_are_the_same_model():
     options = Recipe(network="fc", hidden=(16,), epochs=2, dropout=0.2, feature_dropout=0.1, dim=6, seed=4)
     one, other = learn(part(), options), learn(part(), options)
@@ -242,6 +260,7 @@ def test_solved_portions_are_averaged_by_their_points(options):
         ({"lam": 0.0}, "lam must be a positive number, or None; got 0.0"),
         ({"lam": float("nan")}, "lam must be a positive number"),
         ({"learning_rate": -1.0}, "learning_rate must be a positive number"),
+        ({"feature_rate": 0}, "feature_rate must be a positive number, or None; got 0"),
         ({"time_limit": 0}, "time_limit must be a positive number"),
         ({"wide": True}, "wide is of network 'fc'; got network 'linear'"),
         ({"network": "fc", "feature_dropout": "half"}, "feature_dropout is a share from 0 to below 1; got 'half'"),

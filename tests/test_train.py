@@ -20,6 +20,7 @@ from training import PLAN, data, main, model, run, same, timeless, weights
 import holobind as hb
 from holobind import checkpoint, container, metrics, train
 from holobind.errors import FileError, OptionError
+from holobind.optimiser import RowAdam
 
 MODELS = ("fc", "wide", "linear", "bce")
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -122,24 +123,32 @@ def test_every_row_is_trained_on_once_an_epoch_and_rows_held_out_never(part):
 
 
 def test_the_rate_rises_then_falls_to_nothing():
-    plan = train.Plan(learning_rate=2.0, warm_up=0.1)
-    rates = [plan.rate(done) for done in np.linspace(0, 1, 101)]
-    assert rates[0] == 0 and rates[5] == pytest.approx(1) and rates[10] == pytest.approx(2) == max(rates)
-    assert rates[55] == pytest.approx(1) and rates[-1] == pytest.approx(0, abs=1e-12)
-    assert all(a > b for a, b in itertools.pairwise(rates[10:]))
-    assert train.Plan(warm_up=0).rate(0) == 1e-3 and plan.rate(1.5) == pytest.approx(0, abs=1e-12)
+    plan = train.Plan(warm_up=0.1)
+    paces = [plan.pace(done) for done in np.linspace(0, 1, 101)]
+    assert paces[0] == 0 and paces[5] == pytest.approx(0.5) and paces[10] == pytest.approx(1) == max(paces)
+    assert paces[55] == pytest.approx(0.5) and paces[-1] == pytest.approx(0, abs=1e-12)
+    assert all(a > b for a, b in itertools.pairwise(paces[10:]))
+    assert train.Plan(warm_up=0).pace(0) == 1 and plan.pace(1.5) == pytest.approx(0, abs=1e-12)
 
 
-def test_the_steps_of_a_run_take_the_rates_of_its_plan(part, monkeypatch):
-    used = []
-    step = torch.optim.AdamW.step
-    monkeypatch.setattr(
-        torch.optim.AdamW, "step", lambda self: (used.append(self.param_groups[0]["lr"]), step(self))[1]
-    )
-    at = run(part, model(part))
+@pytest.mark.parametrize(
+    ("said", "of_features"), [({}, 3e-3), ({"feature_rate": 0.05}, 0.05), ({"feature_rate": 0.0}, 0)]
+)
+def test_the_steps_of_a_run_take_the_rates_of_its_plan(part, monkeypatch, said, of_features):
+    used = {torch.optim.AdamW: [], RowAdam: []}
+    for kind, rates in used.items():
+
+        def step(self, step=kind.step, rates=rates):
+            rates.append(self.param_groups[0]["lr"])
+            step(self)
+
+        monkeypatch.setattr(kind, "step", step)
+    at = run(part, model(part), said)
     plan, total = train.Plan(**PLAN), at.steps * PLAN["epochs"]
-    assert used == pytest.approx([plan.rate((i + 0.5) / total) for i in range(total)])
-    assert min(used) > 0
+    paces = [plan.pace((i + 0.5) / total) for i in range(total)]
+    assert min(paces) > 0
+    assert used[torch.optim.AdamW] == pytest.approx([3e-3 * pace for pace in paces])
+    assert used[RowAdam] == pytest.approx([of_features * pace for pace in paces])
 
 
 class Clock:
@@ -232,6 +241,7 @@ def test_progress_is_told_after_every_step_and_every_epoch(part):
         ({"epochs": 0}, "train: epochs must be 1 or more; got 0"),
         ({"batch_size": -1}, "train: batch_size must be 1 or more; got -1"),
         ({"learning_rate": math.nan}, "train: learning_rate must be a number and not negative; got nan"),
+        ({"feature_rate": -1.0}, "train: feature_rate must be a number and not negative; got -1.0"),
         ({"clip": -1.0}, "train: clip must be a number and not negative; got -1.0"),
         ({"seed": -1}, "train: seed must be a number and not negative; got -1"),
         ({"validation": 1.0}, "train: validation is a share from 0 to below 1; got 1.0"),
@@ -388,6 +398,7 @@ def test_a_checkpoint_is_renamed_into_place_and_what_a_kill_left_is_removed(part
     [
         {"seed": 6},
         {"learning_rate": 1e-3},
+        {"feature_rate": 1e-3},
         {"batch_size": 16},
         {"epochs": 5},
         "labels",

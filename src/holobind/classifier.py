@@ -92,6 +92,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         epochs: int | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,
+        feature_rate: float | None = None,
         weight_decay: float = 0.0,
         patience: int = 3,
         validation: float = 0.1,
@@ -126,6 +127,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.epochs = epochs
         self.batch_size = batch_size
         self.learning_rate = learning_rate
+        self.feature_rate = feature_rate
         self.weight_decay = weight_decay
         self.patience = patience
         self.validation = validation

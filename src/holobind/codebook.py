@@ -166,8 +166,12 @@ class OrbitCodebook(Codebook):
         height = max(1, min(rows, max(16, transforms // self.n_bases), transforms))
         return height, max(1, min(self.n_bases, transforms // height))
 
-    def _top_k(self, v: Tensor, k: int, memory: int, first: int, last: int) -> tuple[Tensor, Tensor]:
+    def _top_k(
+        self, v: Tensor, k: int, memory: int, first: int, last: int, shift: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """Only the k bases with the largest maxima can hold a row's top k, so no other is looked at twice.
+
+        shift   what is added to each label's score (L)
 
         Let t be the k-th largest of a row's maxima over bases. The k bases chosen (among equals the lower) hold
         at least k scores >= t. Any other base has scores <= t, and those that equal t stand behind k labels that
@@ -180,6 +184,7 @@ class OrbitCodebook(Codebook):
         width, chosen = min(width, n_bases), min(k, n_bases)
         height = max(1, min(height, memory // (24 * chosen * d)))  # the second look, at the chosen bases
         tail = last - first - (n_bases - 1) * d
+        added = None if shift is None else nn.functional.pad(shift[first:last].to(v), (0, d - tail)).view(n_bases, d)
         best = v.new_empty(len(v), k)
         ids = torch.empty(len(v), k, dtype=torch.long, device=v.device)
         # Two tensors of a tile that come and go in turn make malloc give pages back to the system and fetch them
@@ -192,6 +197,8 @@ class OrbitCodebook(Codebook):
                 some = readers[start : start + width]
                 product = torch.mul(part, some, out=room[: len(part), : len(some)])
                 scored = irfft(product, n=d)
+                if added is not None:
+                    scored += added[start : start + width]
                 if start + width >= n_bases:
                     scored[:, -1, tail:] = -torch.inf
                 if chosen < n_bases or width < n_bases:
@@ -204,6 +211,8 @@ class OrbitCodebook(Codebook):
                 bases = first_largest(maxima, chosen)[1].sort(1).values
             if width < n_bases:
                 scored = irfft(part * readers[bases], n=d)
+                if added is not None:
+                    scored += added[bases]
                 scored[:, -1, tail:].masked_fill_(bases[:, -1:] == n_bases - 1, -torch.inf)
             elif chosen < n_bases:
                 rows = torch.arange(len(part), device=v.device)[:, None] * n_bases
@@ -362,6 +371,11 @@ class ShiftedCodebook(Codebook):
 
     def _blocks(self, rows: int, memory: int, first: int, last: int) -> Iterator[tuple[slice, int, int]]:
         return self.book._blocks(rows, memory, first, last)
+
+    def _top_k(self, v: Tensor, k: int, memory: int, first: int, last: int) -> tuple[Tensor, Tensor]:
+        if isinstance(self.book, OrbitCodebook):
+            return self.book._top_k(v, k, memory, first, last, self.shift)
+        return super()._top_k(v, k, memory, first, last)
 
     def _encode(self, labels: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         return self.book._encode(labels, offsets, weights)

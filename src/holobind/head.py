@@ -13,7 +13,7 @@
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from functools import cache
-from math import log, sqrt
+from math import inf, log, sqrt
 from typing import Literal, get_args
 
 import torch
@@ -39,6 +39,7 @@ Learn = Literal["present", "missing", "labels"]
 
 TEMPERATURE = 4.0  # to start a softmax with: outputs are short at first, and at 1 training makes them longer before all
 PRIOR = 0.5  # of the logarithms of frequencies: 1 says all of them, which costs P@1 (experiments/LOG.md)
+CROSSTALK = 1.0  # of the softmax loss: what chance adds to it; 0.3 and 3 are less accurate (experiments/LOG.md)
 FEW_LABELS = 1024  # up to which an output is confined to what can be asked for; d is at most eight times as many
 
 
@@ -59,6 +60,8 @@ class HolographicHead(nn.Module):
     prior:    of the softmax loss, what is added to the logarithms of labels' odds from the start (L), such as
               `frequency_prior` of how often they occur. How frequent each of L labels is are L numbers, which d outputs
               cannot say: without a prior they say as much of it as they can, and less of the rest.
+    crosstalk: of the softmax loss, how much of the crosstalk to expect is added to it, which keeps outputs short; 0:
+              nothing but the cross-entropy. Of training only: a model file does not say it.
 
     With fixed vectors the query losses ask `s` for codebooks bound with p and m in advance, so that no transform
     is left in them: <p* (x) s, c> = <s, p (x) c>. The softmax loss has no use for p: its scores are <s, c>.
@@ -88,6 +91,7 @@ class HolographicHead(nn.Module):
         *,
         bias: bool = True,
         prior: Tensor | None = None,
+        crosstalk: float = CROSSTALK,
     ) -> None:
         super().__init__()
         _one_of("HolographicHead", "loss", loss, get_args(HolographicLoss))
@@ -100,7 +104,9 @@ class HolographicHead(nn.Module):
                 f"HolographicHead: a prior is of the softmax loss, a number for each of {n_labels} labels; "
                 f"got one of shape {tuple(prior.shape)} for {loss!r}"
             )
-        self.kind, self.learn = loss, tuple(learn)
+        if not 0 <= crosstalk < inf:
+            raise OptionError(f"HolographicHead: crosstalk must be a number from 0; got {crosstalk}")
+        self.kind, self.learn, self.crosstalk = loss, tuple(learn), crosstalk
         self.codebook = _codebook(codebook, n_labels, dim, seed)
         self.drawn = (codebook, seed) if isinstance(codebook, str) else None  # what it takes to draw it again
         self.log_temperature = nn.Parameter(torch.tensor(log(TEMPERATURE))) if loss == "softmax" else None
@@ -187,7 +193,8 @@ class HolographicHead(nn.Module):
             return self._folded(h, labels, offsets, asked, absent)
         s = self(h)
         if self.log_temperature is not None:
-            return losses.softmax_loss(s, labels, offsets, self.codebook, self.log_temperature.exp(), self.prior)
+            t = self.log_temperature.exp()
+            return losses.softmax_loss(s, labels, offsets, self.codebook, t, self.prior, crosstalk=self.crosstalk)
         p, m = self._keys()
         if self.kind == "regression":
             return losses.regression_loss(s, labels, offsets, self.codebook, p, m, everything=self._all_labels())
@@ -270,7 +277,8 @@ class HolographicHead(nn.Module):
         return self._everything
 
     def extra_repr(self) -> str:
-        return f"in_features={_width(self.weight)}, loss={self.kind!r}, learn={self.learn}"
+        of_softmax = f", crosstalk={self.crosstalk:g}" if self.kind == "softmax" else ""
+        return f"in_features={_width(self.weight)}, loss={self.kind!r}, learn={self.learn}{of_softmax}"
 
 
 class LinearHead(nn.Module):

@@ -164,8 +164,8 @@ def more(model: Model, part: Part, recipe: Recipe, turn: int = 1) -> None:
 class _Steady(Plan):
     """A pass over one of many portions has no end for the rate to fall towards."""
 
-    def rate(self, done: float) -> float:
-        return self.learning_rate
+    def pace(self, done: float) -> float:
+        return 1.0
 
 
 def _tokenizer(recipe: Recipe, part: Part) -> "Tokenizer":
@@ -386,7 +386,7 @@ def _temper(model: Model, examples: Examples, Y: Any, rows: Index) -> None:
         h = model.network(examples.batch(rows))
         labels, offsets = label_sets(Y, rows)
         places = model.places(labels)
-        sharpest = min(np.exp(np.linspace(0, 6, 25)), key=lambda t: float(head.loss(t * h, places, offsets)))
+        sharpest = min(np.exp(np.linspace(-3, 6, 37)), key=lambda t: float(head.loss(t * h, places, offsets)))
         if isinstance(head, HolographicHead) and head.log_temperature is not None:
             head.log_temperature.fill_(math.log(sharpest))
             return
@@ -399,10 +399,15 @@ def _plan(recipe: Recipe, points: int) -> Plan:
     points = max(points, 1)
     batch = recipe.batch_size or int(np.clip(2 ** round(np.log2(points / 60)), 32, 512))
     epochs = recipe.epochs or int(np.clip(300_000 // points, 5, 30))
+    from_scratch = recipe.network == "fc" and not recipe.wide
+    rate, feature_rate = (1e-3, 1e-2) if from_scratch else (3e-3, None)
+    if recipe.learning_rate is not None:
+        rate, feature_rate = recipe.learning_rate, None
     return Plan(
         epochs=epochs,
         batch_size=batch,
-        learning_rate=recipe.learning_rate or 3e-3,
+        learning_rate=rate,
+        feature_rate=recipe.feature_rate or feature_rate,
         weight_decay=recipe.weight_decay,
         patience=recipe.patience,
         validation=recipe.validation,

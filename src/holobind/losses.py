@@ -74,14 +74,20 @@ def softmax_loss(
     codebook: Codebook,
     temperature: Tensor | float = 1.0,
     prior: Tensor | None = None,
+    *,
+    crosstalk: float = 0.0,
 ) -> Tensor:
     """Cross-entropy over ALL labels: the present ones share the probability 1 evenly.
 
         x_i  = t <s, c_i> + a_i                  t: the temperature, often learned; a: the prior, 0 unless it is given
-        loss = mean over rows log sum_i exp x_i - (1 / |Y|) sum_{i in Y} x_i
+        loss = mean over rows log sum_i exp x_i - (1 / |Y|) sum_{i in Y} x_i + crosstalk |t s|^2 / (2 d)
 
     The second term is a dot product with the mean of the present vectors. The first and its gradient take one pass
     over the labels in bounded memory, O(L log d) for an orbit codebook.
+
+    With crosstalk = 1 the third is what chance adds to the first: <s, c> has the variance |s|^2 / d over vectors c
+    that s was not made for, so that the mean of exp(t <s, c>) is exp(|t s|^2 / 2 d). Without it a network finds long
+    outputs, whose crosstalk it fits on the rows it is trained with; on others it is noise.
 
     Shapes: (rows, d), (total), (rows) -> ()
     """
@@ -95,7 +101,10 @@ def softmax_loss(
     if prior is not None:
         codebook = ShiftedCodebook(codebook, prior)
         found = found + sum_sets(prior[labels, None], offsets)[:, 0] * share
-    return torch.where(counts > 0, codebook.log_sum_exp(x) - found, 0).sum() / len(s)
+    wrong = codebook.log_sum_exp(x) - found
+    if crosstalk:
+        wrong = wrong + crosstalk / (2 * codebook.dim) * x.square().sum(1)
+    return torch.where(counts > 0, wrong, 0).sum() / len(s)
 
 
 def regression_loss(

@@ -74,7 +74,11 @@ def train(
     ] = None,
     epochs: Epochs = None,
     batch_size: Annotated[int | None, typer.Option(min=1, help="Rows of a step.  \\[default: 32 to 512]")] = None,
-    learning_rate: Annotated[float | None, typer.Option(help="Its peak.  \\[default: 0.003]")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="Its peak.  \\[default: 0.003; fc: 0.001]")] = None,
+    feature_rate: Annotated[
+        float | None,
+        typer.Option(help="That of the layer on features.  \\[default: the learning rate if given; fc: 0.01]"),
+    ] = None,
     time_limit: TimeLimit = None,
     seed: Seed = 0,
     text: Annotated[
@@ -158,6 +162,7 @@ def train(
         "epochs": epochs,
         "batch_size": batch_size,
         "learning_rate": learning_rate,
+        "feature_rate": feature_rate,
         "time_limit": time_limit,
         "precision": precision,
     }

@@ -25,6 +25,7 @@ class Plan:
 
     batch_size      rows of a step, over all processes together
     learning_rate   its peak: it rises over the first `warm_up` share of the steps, then falls to 0 like a cosine
+    feature_rate    that of the layers of which a batch touches a few rows, of features or words; None: the same
     clip            the longest gradient; 0: any
     patience        epochs without a better validation measure after which to stop; 0: never
     validation      share of the training rows held out to measure on (2,000 at most)
@@ -36,6 +37,7 @@ class Plan:
     epochs: int = 10
     batch_size: int = 256
     learning_rate: float = 1e-3
+    feature_rate: float | None = None
     warm_up: float = 0.05
     weight_decay: float = 0.0
     clip: float = 1.0
@@ -50,9 +52,9 @@ class Plan:
         for name in ("epochs", "batch_size"):
             if getattr(self, name) < 1:
                 raise OptionError(f"train: {name} must be 1 or more; got {getattr(self, name)}")
-        for name in ("learning_rate", "weight_decay", "clip", "patience", "seed"):
+        for name in ("learning_rate", "feature_rate", "weight_decay", "clip", "patience", "seed"):
             value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
+            if value is not None and not (math.isfinite(value) and value >= 0):
                 raise OptionError(f"train: {name} must be a number and not negative; got {value}")
         for name in ("warm_up", "validation"):
             if not 0 <= getattr(self, name) < 1:
@@ -65,11 +67,11 @@ class Plan:
         if name not in MEASURES or not k.isdecimal() or int(k) < 1:
             raise OptionError(f"train: measure must be one of {', '.join(MEASURES)} @k; got {self.measure!r}")
 
-    def rate(self, done: float) -> float:
-        """The learning rate when a share of the run is done."""
+    def pace(self, done: float) -> float:
+        """The share of its peak that a learning rate has when a share of the run is done."""
         if done < self.warm_up:
-            return self.learning_rate * done / self.warm_up
-        return self.learning_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, (done - self.warm_up) / (1 - self.warm_up))))
+            return done / self.warm_up
+        return 0.5 * (1 + math.cos(math.pi * min(1.0, (done - self.warm_up) / (1 - self.warm_up))))
 
 
 @dataclass

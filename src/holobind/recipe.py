@@ -51,7 +51,11 @@ class Recipe:
     filters        of cnn, for each of its widths, 2, 4 and 8
     states         of lstm, in each direction
 
-    epochs, batch_size, learning_rate, ...   as in `plan.Plan`
+    Of what is trained, more in `plan.Plan`:
+
+    learning_rate  its peak: 0.001 of fc, else 0.003
+    feature_rate   that of the layer on features, or of words' vectors: 0.01 of fc, a feature being in few batches;
+                   else, and wherever a learning_rate is given, the same as that
     """
 
     network: NetworkName = "linear"
@@ -79,6 +83,7 @@ class Recipe:
     epochs: int | None = None
     batch_size: int | None = None
     learning_rate: float | None = None
+    feature_rate: float | None = None
     weight_decay: float = 0.0
     patience: int = 3
     validation: float = 0.1
@@ -105,7 +110,7 @@ class Recipe:
             value = getattr(self, name)
             if not (isinstance(value, int) and value >= least):
                 raise OptionError(f"{name} must be a whole number from {least}; got {value!r}")
-        for name in ("lam", "learning_rate", "time_limit"):
+        for name in ("lam", "learning_rate", "feature_rate", "time_limit"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):
                 raise OptionError(f"{name} must be a positive number, or None; got {value!r}")

@@ -177,9 +177,10 @@ class _Run:
     def step(self, index: Index) -> float:
         """One step of all processes; the loss of this one's rows, as a part of the mean over processes."""
         fabric, rank, world = self.fabric, self.fabric.global_rank, self.fabric.world_size
+        pace = self.pace()
         for optimiser in self.optimisers:
             for group in optimiser.param_groups:
-                group["lr"] = self.rate()
+                group["lr"] = pace * optimiser.defaults["lr"]
         chance = np.random.SeedSequence([self.plan.seed, 3, self.at.epoch, self.at.step, rank])
         _seed(int(chance.generate_state(1, np.uint64)[0]), fabric.device)
         rows = index[rank::world]
@@ -197,12 +198,12 @@ class _Run:
             stepper.zero_grad()
         return float(loss.detach())
 
-    def rate(self) -> float:
+    def pace(self) -> float:
         at, plan = self.at, self.plan
         done = (at.epoch + (at.step + 0.5) / at.steps) / plan.epochs  # the middle of the step: no step has rate 0
         if plan.time_limit is not None:
             done = max(done, at.seconds / max(1e-9, plan.time_limit - at.measuring))
-        return plan.rate(done)
+        return plan.pace(done)
 
     def count(self, loss: float) -> None:
         at = self.at
@@ -332,7 +333,7 @@ def optimisers(model: nn.Module, plan: Plan) -> list[Optimizer]:
     if dense:
         found.append(AdamW([g for g in groups if g["params"]], lr=plan.learning_rate, fused=True))
     if rows:
-        found.append(RowAdam(rows, lr=plan.learning_rate))
+        found.append(RowAdam(rows, lr=plan.learning_rate if plan.feature_rate is None else plan.feature_rate))
     return found
 
 
