@@ -151,9 +151,9 @@ def test_beside_trees_rows_of_few_features_are_not_recalled(monkeypatch):
     encoder = made.prepare()
     many = np.diff(X.indptr) >= recalling.FEWEST
     assert 0 < many.sum() < len(many)
-    similar, ids = encoder.near(X, 10)
-    assert many[encoder.recallable[ids[similar > 0]]].all()
-    itself = encoder.recallable[ids[many, 0]]  # equal rows aside, the nearest to a row that is recalled is that row
+    similar, ids = encoder.nearest(X)
+    assert many[ids[similar > 0]].all()
+    itself = ids[many, 0]  # equal rows aside, the nearest to a row that is recalled is that row
     assert np.array_equal(X[itself].toarray(), X[many].toarray())
     monkeypatch.setattr(recalling, "FEWEST", X.shape[1] + 1)
     assert torch.equal(recalling.Encoder(made).encode(X), packed(strength=0.0)[0].encode(X))

@@ -24,8 +24,8 @@ from holobind.errors import OptionError
 from holobind.grow import grow
 from holobind.metrics import ndcg_at_k
 from holobind.networks.forest import FEATURES
-from holobind.networks.near import Near, canonical, rarities
-from holobind.networks.recall import FEWEST, NEAREST, Encoder, Recall, codebook, lengths
+from holobind.networks.near import canonical
+from holobind.networks.recall import Encoder, Recall, codebook, lengths
 from holobind.solve import Progress
 from holobind.sparse import Sparse
 
@@ -190,16 +190,14 @@ def _trial(X: Sparse, Y: Sparse, packed: Recall) -> _Trial:
     n = X.shape[0]
     linear = torch.from_numpy(encoder.total([encoder.linear(X)], n, 1.0))
     trees = None if encoder.forest is None else torch.from_numpy(encoder.total([encoder.consulted(X)], n))
-    some = encoder.recallable
     means, beside = {}, {}
     for rarity in RARITY:
-        weight = rarities(encoder.X, rarity)
-        near = Near(encoder.X, weight)(X, NEAREST)
-        for sharpness in SHARPNESS:
-            means[rarity, sharpness] = torch.from_numpy(encoder.total([encoder.recalled(*near, sharpness, 1.0)], n))
-        if trees is not None and len(some):
-            similar, ids = Near(encoder.X[some], weight)(X, NEAREST, FEWEST)
-            part = encoder.recalled(similar, some[ids], BESIDE[0], 1.0)
+        if nearest := encoder.search(rarity, beside_trees=False):
+            near = nearest(X)
+            for sharpness in SHARPNESS:
+                means[rarity, sharpness] = torch.from_numpy(encoder.total([encoder.recalled(*near, sharpness, 1.0)], n))
+        if trees is not None and (nearest := encoder.search(rarity, beside_trees=True)):
+            part = encoder.recalled(*nearest(X), BESIDE[0], 1.0)
             beside[rarity] = torch.from_numpy(encoder.total([part], n))
     return _Trial(Y, linear, means, trees, beside)
 

@@ -276,19 +276,33 @@ class Encoder:
         self.forest, self.share = packed.forest, packed.share
         self.splits = None if self.forest is None else self.forest.laid_out()
         self.leaves = None if self.forest is None else self._leaves(self.forest)
-        self.fewest = 0 if self.forest is None else FEWEST
-        self.recallable = np.flatnonzero(np.diff(self.X.indptr) >= self.fewest)
-        self.near = None
-        if near and packed.strength and len(self.recallable):
-            self.near = Near(self.X[self.recallable], rarities(self.X, packed.rarity))
+        self.nearest = self.search(packed.rarity, self.forest is not None) if near and packed.strength else None
+
+    def search(self, rarity: float, beside_trees: bool) -> Callable[[Sparse], tuple[Counts, Ids]] | None:
+        """What finds the stored rows nearest to others, and how similar they are; None, if there are none to find.
+
+        Beside trees, rows of few features neither ask nor are found.
+
+        rarity   how much more rare features count
+        """
+        fewest = FEWEST if beside_trees else 0
+        some = np.flatnonzero(np.diff(self.X.indptr) >= fewest)
+        if not len(some):
+            return None
+        near = Near(self.X[some], rarities(self.X, rarity))
+
+        def nearest(X: Sparse) -> tuple[Counts, Ids]:
+            similar, ids = near(X, NEAREST, fewest)
+            return similar, some[ids]
+
+        return nearest
 
     def encode(self, X: Sparse) -> Tensor:
         """v of rows.  Shapes: (n, f) -> (n, d)"""
         rest = 1 - self.share
         parts = [self.linear(X, rest)]
-        if self.near is not None:
-            similar, ids = self.near(X, NEAREST, self.fewest)
-            parts.append(self.recalled(similar, self.recallable[ids], self.sharpness, rest * self.strength))
+        if self.nearest is not None:
+            parts.append(self.recalled(*self.nearest(X), self.sharpness, rest * self.strength))
         if self.forest is not None:
             parts.append(self.consulted(X))
         return torch.from_numpy(self.total(parts, X.shape[0], rest))
