@@ -116,8 +116,11 @@ def test_weak_features_of_a_question_are_not_asked_for():
     """What a feature may add to a sum goes by the square of its weight, as rows have it, too."""
     draw = np.random.default_rng(0)
     memory = sparse.csr_matrix((draw.random((300, 6)) < 0.5).astype(np.float32))
-    near = nearing.Near(memory, np.array([2, 1.3, 1.1, 1, 0.5, 0.1], np.float32))
-    question = np.array([[-1, 1, 1, 1.5, 4, 90]], np.float32)  # of 4: 4, 1.69, 1.21, 1.5, 1, 0.9
+    weight = np.array([2, 1.3, 1.1, 1, 0.5, 0.1], np.float32)
+    adds = np.array(
+        [-1, 1.1 * nearing.WEAK, 0.9 * nearing.WEAK, 2 * nearing.WEAK, 0.5 * nearing.WEAK, 0.01], np.float32
+    )
+    near, question = nearing.Near(memory, weight), (adds / weight**2)[None]
     strong = question * np.array([1, 1, 0, 1, 0, 0], np.float32)
     found, ids = near(sparse.csr_matrix(question), 300)
     alone, same = near(sparse.csr_matrix(strong), 300)

@@ -20,7 +20,7 @@ ROW, QUESTION = 127, 250  # lengths of what is rounded: together below 2^15
 ONE = 1 << 14  # a factor of 1 / ROW
 GROUPS = 32  # products of which only the largest is looked at first
 TILE = 8192  # rows whose products with some questions are made in turn, so that columns of features stay in the cache
-WEAK = 0.35  # of what the strongest feature of a question may add to a sum: weaker ones are not asked for
+WEAK = 0.2  # of what the strongest feature of a question may add to a sum: weaker ones are not asked for
 ROOM = 1 << 20  # products that are made in turn, unless there are more rows
 _U = np.uint64  # unsigned: compiled code need not look for negative indices
 
