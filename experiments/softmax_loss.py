@@ -20,8 +20,9 @@ import torch
 import holobind as hb
 from holobind import metrics, train
 from holobind.data import Part
+from holobind.head import CROSSTALK, TEMPERATURE
 
-AS_IT_IS: dict[str, Any] = {"crosstalk": 1.0, "prior": True, "temperature": 4.0, "rates": (1e-3, 1e-2)}
+AS_IT_IS: dict[str, Any] = {"crosstalk": CROSSTALK, "prior": True, "temperature": TEMPERATURE, "rates": (1e-3, 1e-2)}
 VARIANTS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "crosstalk 0": {"crosstalk": 0.0},

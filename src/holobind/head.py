@@ -39,7 +39,7 @@ Learn = Literal["present", "missing", "labels"]
 
 TEMPERATURE = 4.0  # to start a softmax with: outputs are short at first, and at 1 training makes them longer before all
 PRIOR = 0.5  # of the logarithms of frequencies: 1 says all of them, which costs P@1 (experiments/LOG.md)
-CROSSTALK = 1.0  # of the softmax loss: what chance adds to it; 0.3 and 3 are less accurate (experiments/LOG.md)
+CROSSTALK = 1.0  # of the softmax loss: what chance adds to it; 0.3 and 3 are not better everywhere (experiments/LOG.md)
 FEW_LABELS = 1024  # up to which an output is confined to what can be asked for; d is at most eight times as many
 
 

@@ -53,6 +53,7 @@ class Recipe:
 
     Of what is trained, more in `plan.Plan`:
 
+    epochs, batch_size   by the number of points
     learning_rate  its peak: 0.001 of fc, else, and with `wide`, 0.003
     feature_rate   that of the layer on features, or of words' vectors: 0.01 of fc, a feature being in few batches;
                    else, and wherever a learning_rate is given, the same as that
