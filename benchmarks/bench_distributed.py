@@ -22,7 +22,8 @@ import numpy as np
 import torch
 
 import holobind as hb
-from holobind import metrics, train
+from holobind import metrics
+from holobind.training import loop as train
 
 SET, SCALE = "amazon-670k", 0.1
 
@@ -58,7 +59,7 @@ def work(batch, steps, loss):
 
     examples.batch = counted
     with suppress(Enough):
-        plan = train.Plan(batch_size=batch, validation=0.0, epochs=1000)
+        plan = train.TrainConfig(batch_size=batch, validation=0.0, epochs=1000)
         train.fit(model, examples, part.Y, plan, fabric=fabric)
     model.eval()
     (began, before), (ended, after) = marks[3], marks[-1]

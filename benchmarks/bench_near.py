@@ -18,7 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 import holobind as hb
-from holobind.networks.near import Near, unit_rows
+from holobind.data.csr import normalise_rows
+from holobind.ridge_knn.knn_index import KnnIndex
 
 NAMES = ("bibtex", "delicious", "cooking-stackexchange", "tibkat-core-en")
 K = 30
@@ -34,9 +35,9 @@ def by_scipy(memory, rows):
 
 def measured(folder, most):
     dataset = hb.data.load(folder)
-    memory, rows = unit_rows(dataset.train.X), unit_rows(dataset.test.X[:most])
+    memory, rows = normalise_rows(dataset.train.X), normalise_rows(dataset.test.X[:most])
     began = time.perf_counter()
-    near = Near(memory, np.ones(memory.shape[1], np.float32))
+    near = KnnIndex(memory, np.ones(memory.shape[1], np.float32))
     built = time.perf_counter() - began
     ways = {"scipy": lambda: by_scipy(memory, rows), "eight bits": lambda: near(rows, K)[1]}
     found, took = {name: way() for name, way in ways.items()}, dict.fromkeys(ways, np.inf)

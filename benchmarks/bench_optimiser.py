@@ -23,9 +23,12 @@ from rich.console import Console
 from rich.table import Table
 
 import holobind as hb
-from holobind import metrics, optimiser, train
-from holobind.networks import FC, Rows
-from holobind.plan import PRECISIONS
+from holobind import metrics
+from holobind.data.batches import Rows
+from holobind.networks import FC
+from holobind.training import loop as train
+from holobind.training import optimiser
+from holobind.training.config import PRECISIONS
 
 #                  features, features a row, labels, dim, rounds
 SHAPES = {"tibkat": (24459, 30, 17569, 1024, 15), "delicious-200k": (782585, 76, 205443, 1024, 7)}
@@ -98,7 +101,7 @@ def steps(shape, precision="32-true", rounds=7):
     """Seconds of a whole training step, and of its parts."""
     features, each, labels, _, _ = SHAPES[shape]
     model = made(shape)
-    found = train.optimisers(model, train.Plan())
+    found = train.optimisers(model, train.TrainConfig())
     fabric = train.launch(precision)
     wrapped, *steppers = fabric.setup(model, *found)
     offsets = torch.arange(0, BATCH * each, each)

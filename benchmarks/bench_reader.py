@@ -63,7 +63,7 @@ def generate(path, megabytes):
 
     X = rows(features, 84).astype(np.float32)
     X.data = np.maximum(generator.random(X.nnz), 1e-4).round(4).astype(np.float32)
-    hb.data.write(hb.data.Dataset(hb.data.Part(X, rows(labels, 5.45))), path)
+    hb.data.write(hb.data.Dataset(hb.data.Split(X, rows(labels, 5.45))), path)
 
 
 def by_sklearn(path):

@@ -1,9 +1,9 @@
-"""The closed-form encoder: products of sparse and dense matrices three ways, then whole fits with the choice of lam.
+"""The closed-form encoder: products of sparse and dense matrices three ways, then whole fits with the choice of l2.
 
     .venv/bin/python benchmarks/bench_solve.py [--data ../shared/data] [--only bibtex ...] [--no-products]
 
 A fit is one call of `ridge` with no options on rows of length 1, in the dimension that `dimension` gives; its time has
-the choice of lam in it, and compiling too if nothing is compiled yet. The test part is only scored, at the end.
+the choice of l2 in it, and compiling too if nothing is compiled yet. The test part is only scored, at the end.
 The last line printed is JSON.
 """
 
@@ -21,8 +21,9 @@ from scipy import sparse
 from sklearn.preprocessing import normalize
 
 import holobind as hb
-from holobind import metrics, solve
-from holobind.sparse import product
+from holobind import metrics
+from holobind.ridge_knn._linalg import product
+from holobind.ridge_knn.ridge import apply, default_dim, solve_ridge
 
 NAMES = ["bibtex", "delicious", "cooking-stackexchange", "tibkat-core-en"]
 BARS = {
@@ -64,14 +65,14 @@ def products(X, widths=(64, 1024)):
 
 
 def fit(name, dataset, train, test):
-    book = hb.OrbitCodebook(dataset.n_labels, solve.dimension(dataset.n_labels))
+    book = hb.OrbitCodebook(dataset.n_labels, default_dim(dataset.n_labels))
     cpu = time.process_time()
-    found = solve.ridge(train, dataset.train.Y, book)
+    found = solve_ridge(train, dataset.train.Y, book)
     cpu = time.process_time() - cpu
-    top = book.top_k(solve.apply(test, found.weights, found.bias), 5)[1].numpy()
+    top = book.top_k(apply(test, found.weights, found.bias), 5)[1].numpy()
     precision = metrics.precision_at_k(dataset.test.Y, top)
     scored = metrics.psp_at_k(dataset.test.Y, top, metrics.propensity(dataset.train.Y))
-    row = {"data": name, "dim": book.dim, "lam": round(found.lam, 3), "system": found.system}
+    row = {"data": name, "dim": book.dim, "l2": round(found.l2, 3), "system": found.system}
     row |= {"iterations": found.iterations, "residual": float(f"{found.residual:.1e}")}
     row |= {"wall": round(found.seconds, 1), "cpu": round(cpu, 1)}
     row |= {f"P@{k}": round(float(precision[k - 1]), 2) for k in (1, 3, 5)}

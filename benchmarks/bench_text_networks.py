@@ -24,9 +24,9 @@ from rich.console import Console
 from rich.table import Table
 from torch.nn.utils.rnn import pack_padded_sequence
 
-from holobind.networks import FC, AttentionLstm, Rows, TokenExamples, Tokens, XmlCnn
-from holobind.networks.inputs import bucketed
-from holobind.optimiser import RowAdam
+from holobind.data.batches import Rows, TokenExamples, Tokens, bucketed
+from holobind.networks import FC, AttentionLstm, XmlCnn
+from holobind.training.optimiser import RowAdam
 
 BATCH, VOCABULARY, ROUNDS = 16, 50_000, 3
 CATALOGUE = {"labels": 17_569, "a point": 2.8, "dim": 1024, "batch": 64, "features": 24_459, "words": 100}

@@ -5,7 +5,7 @@
 For every dataset (bibtex and tibkat-core-en where `--data` has them, and synthetic ones in the shape of published ones)
 a process of its own for each model says how many rows a second it trains on in full steps of the training loop, how
 many it predicts (`Model.top_k`: features to the top 5, in batches, best of three passes over up to 8,000 rows), and its
-peak memory. `default` is what `holobind train` makes: the closed form, whose training time is that of the solution (lam
+peak memory. `default` is what `holobind train` makes: the closed form, whose training time is that of the solution (l2
 given, not searched). FC has two hidden layers of 512. The last line printed is JSON; the bars are those of prediction
 by the default model: 20,000 rows a second on bibtex, 3,000 on tibkat-core-en. `--scoring` says what a label costs among
 a million.
@@ -24,7 +24,8 @@ from rich.console import Console
 from rich.table import Table
 
 import holobind as hb
-from holobind import metrics, train
+from holobind import metrics
+from holobind.training import loop as train
 
 SETS = {
     "bibtex": None,
@@ -36,8 +37,8 @@ SETS = {
 BARS = {"bibtex": 20_000, "tibkat-core-en": 3_000}
 HEADS = {
     "FC-linear": lambda labels: hb.LinearHead(512, labels),
-    "FC-holographic softmax": lambda labels: hb.HolographicHead(512, labels, hb.solve.dimension(labels)),
-    "FC-holographic query": lambda labels: hb.HolographicHead(512, labels, hb.solve.dimension(labels), loss="query"),
+    "FC-holographic softmax": lambda labels: hb.HolographicHead(512, labels, hb.default_dim(labels)),
+    "FC-holographic query": lambda labels: hb.HolographicHead(512, labels, hb.default_dim(labels), loss="query"),
 }
 MODELS = ("default", *HEADS)
 
@@ -59,7 +60,7 @@ def measured(name, folder, kind, seconds):
     before = high_water()
     began = time.perf_counter()
     if kind == "default":
-        model = hb.learn(part, hb.Recipe(lam=1.0))
+        model = hb.learn(part, hb.ModelConfig(l2=1.0))
         trained = len(part) / (time.perf_counter() - began)
     else:
         network = hb.networks.FC(part.X.shape[1], (512, 512))
@@ -72,7 +73,7 @@ def measured(name, folder, kind, seconds):
                 raise Enough
 
         try:
-            plan = train.Plan(epochs=1000, batch_size=256, learning_rate=3e-3, patience=0, validation=0.0)
+            plan = train.TrainConfig(epochs=1000, batch_size=256, learning_rate=3e-3, patience=0, validation=0.0)
             train.fit(model, model.examples(part.X), part.Y, plan, on_progress=tell)
         except Enough:
             pass

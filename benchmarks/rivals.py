@@ -64,13 +64,13 @@ def holobind(task, text=None):
     data = hb.data.load((task.folder / "source.txt").read_text())
 
     def learn(part):
-        recipe = hb.Recipe(seed=task.seed, text=text)
-        return hb.learn(part, recipe, label_names=data.label_names, tfidf=data.tfidf, about={"data": data.name})
+        config = hb.ModelConfig(seed=task.seed, text=text)
+        return hb.learn(part, config, label_names=data.label_names, tfidf=data.tfidf, about={"data": data.name})
 
     # Functions are compiled when they are first called, once on a machine: here, on a few rows, and on few features.
-    few = hb.data.Part(data.train.X[:50], data.train.Y[:50], data.train.texts and data.train.texts[:50])
-    for part in (few, hb.data.Part(data.train.X[:1200, :100], data.train.Y[:1200])):
-        small = hb.learn(part, hb.Recipe(text=text))
+    few = hb.data.Split(data.train.X[:50], data.train.Y[:50], data.train.texts and data.train.texts[:50])
+    for part in (few, hb.data.Split(data.train.X[:1200, :100], data.train.Y[:1200])):
+        small = hb.learn(part, hb.ModelConfig(text=text))
         small.top_k(small.inputs_of(part), min(K, data.n_labels))
 
     def load(place):

@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 import holobind as hb
-from holobind import learning
-from holobind.data import Part
+from holobind.data import Split
+from holobind.training import learning
 
 MEASURES = ("P@1", "P@5", "PSP@1")
 
@@ -46,13 +46,13 @@ def main() -> None:
     for seed in range(chosen.seeds):
         shuffled = np.random.default_rng(100 + seed).permutation(len(part))
         held, kept = np.split(shuffled, [len(part) // 5])
-        train, test = (Part(part.X[rows], part.Y[rows]) for rows in (kept, held))
-        recipe = hb.Recipe(
+        train, test = (Split(part.X[rows], part.Y[rows]) for rows in (kept, held))
+        config = hb.ModelConfig(
             network="fc", loss=chosen.loss, dim=chosen.dim, feature_dropout=chosen.left_out, seed=seed
         )  # fmt: skip
         for name, order in orders(np.asarray(train.Y.sum(0)), chosen.dim, seed).items():
             learning._order = lambda head, seen, order=order: order  # type: ignore[assignment, misc]
-            found = hb.learn(train, recipe).evaluate(test)
+            found = hb.learn(train, config).evaluate(test)
             runs.setdefault(name, []).append([round(found[measure], 2) for measure in MEASURES])
             sys.stderr.write(f"seed {seed}, {name}: {runs[name][-1]}\n")
     means = {name: dict(zip(MEASURES, np.mean(some, 0).round(2).tolist(), strict=True)) for name, some in runs.items()}

@@ -3,7 +3,7 @@
     .venv/bin/python experiments/query_loss.py [--data ../shared/data] [--codebook orbit|random] [--seeds 3]
 
 How many features of a row are left out in a step is chosen by P@1 on a fifth of the training rows, held out; all other
-options are those that `Recipe` chooses by the number of points, and the best epoch is chosen on rows held out, too.
+options are those that `ModelConfig` chooses by the number of points, and the best epoch is chosen on rows held out, too.
 The test part is only scored. Bars are the paper's own figures. The last line is JSON.
 """
 
@@ -16,23 +16,23 @@ from statistics import mean
 import numpy as np
 
 import holobind as hb
-from holobind.data import Part
+from holobind.data import Split
 
 BARS = {"bibtex": {"P@1": 60.3, "PSP@1": 45.6}, "delicious": {"P@1": 66.5, "PSP@1": 30.0}}
 SHOWN = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")
 LEFT_OUT = (0.0, 0.2)  # of the features of a row
 
 
-def scored(train: Part, test: Part, codebook: str, left_out: float, seed: int) -> dict[str, float]:
-    recipe = hb.Recipe(network="fc", loss="query", dim=400, codebook=codebook, feature_dropout=left_out, seed=seed)
-    found = hb.learn(train, recipe).evaluate(test)
+def scored(train: Split, test: Split, codebook: str, left_out: float, seed: int) -> dict[str, float]:
+    config = hb.ModelConfig(network="fc", loss="query", dim=400, codebook=codebook, feature_dropout=left_out, seed=seed)
+    found = hb.learn(train, config).evaluate(test)
     return {measure: round(found[measure], 2) for measure in SHOWN}
 
 
-def validated(part: Part, codebook: str, left_out: float, seed: int) -> float:
+def validated(part: Split, codebook: str, left_out: float, seed: int) -> float:
     order = np.random.default_rng(100 + seed).permutation(len(part))
     held, kept = np.split(order, [len(part) // 5])
-    parts = (Part(part.X[rows], part.Y[rows]) for rows in (kept, held))
+    parts = (Split(part.X[rows], part.Y[rows]) for rows in (kept, held))
     return scored(*parts, codebook, left_out, seed)["P@1"]
 
 

@@ -15,8 +15,9 @@ from pathlib import Path
 import torch
 
 import holobind as hb
-from holobind import metrics, train
-from holobind.optimiser import RowAdam
+from holobind import metrics
+from holobind.training import loop as train
+from holobind.training.optimiser import RowAdam
 
 
 class Dense(torch.optim.Adam):
@@ -43,10 +44,10 @@ def best(part, kind, rate, seed, epochs, batch):
     train.optimisers = chosen
     try:
         labels = part.Y.shape[1]
-        head = hb.HolographicHead(512, labels, hb.solve.dimension(labels), seed=seed)
+        head = hb.HolographicHead(512, labels, hb.default_dim(labels), seed=seed)
         network = hb.networks.FC(part.X.shape[1], (512, 512), seed=seed)
         model = hb.Model(network, head, metrics.frequencies(part.Y))
-        plan = train.Plan(epochs=epochs, batch_size=batch, learning_rate=rate, patience=0, seed=seed)
+        plan = train.TrainConfig(epochs=epochs, batch_size=batch, learning_rate=rate, patience=0, seed=seed)
         return train.fit(model, model.examples(part.X), part.Y, plan).best
     finally:
         train.optimisers = usual

@@ -18,9 +18,10 @@ import numpy as np
 import torch
 
 import holobind as hb
-from holobind import metrics, train
-from holobind.data import Part
-from holobind.head import CROSSTALK, TEMPERATURE
+from holobind import metrics
+from holobind.data import Split
+from holobind.heads.holographic import CROSSTALK, TEMPERATURE
+from holobind.training import loop as train
 
 AS_IT_IS: dict[str, Any] = {"crosstalk": CROSSTALK, "prior": True, "temperature": TEMPERATURE, "rates": (1e-3, 1e-2)}
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -38,7 +39,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 SHOWN = ("P@1", "P@5", "PSP@1")
 
 
-def scored(kept: Part, held: Part, dim: int, seed: int, epochs: int, batch: int, parts: dict[str, Any]) -> list[float]:
+def scored(
+    kept: Split, held: Split, dim: int, seed: int, epochs: int, batch: int, parts: dict[str, Any]
+) -> list[float]:
     seen = metrics.frequencies(kept.Y)
     order = np.argsort(-seen.counts, kind="stable").astype(np.int64)
     prior = hb.frequency_prior(torch.from_numpy(seen.counts[order])) if parts["prior"] else None
@@ -47,8 +50,8 @@ def scored(kept: Part, held: Part, dim: int, seed: int, epochs: int, batch: int,
     head.log_temperature.data.fill_(math.log(parts["temperature"]))
     model = hb.Model(hb.networks.FC(kept.X.shape[1], (512, 512), seed=seed), head, seen, order=order)
     rate, of_features = parts["rates"]
-    plan = train.Plan(
-        epochs=epochs, batch_size=batch, learning_rate=rate, feature_rate=of_features, patience=0, seed=seed
+    plan = train.TrainConfig(
+        epochs=epochs, batch_size=batch, learning_rate=rate, feature_learning_rate=of_features, patience=0, seed=seed
     )
     train.fit(model, model.examples(kept.X), kept.Y, plan)
     found = model.evaluate(held)
@@ -67,7 +70,7 @@ def main() -> None:
     chosen = parser.parse_args()
     part = hb.data.load(chosen.data / chosen.dataset).train
     rows = np.random.default_rng(0).permutation(len(part))
-    held, kept = (Part(part.X[some], part.Y[some]) for some in np.split(rows, [len(part) // 10]))
+    held, kept = (Split(part.X[some], part.Y[some]) for some in np.split(rows, [len(part) // 10]))
     found: dict[str, dict[int, dict[str, float]]] = {}
     for variant in chosen.only:
         for dim in chosen.dim:

@@ -1,7 +1,7 @@
 """Accuracy of the text networks, trained from raw texts, with linear and holographic heads.
 
     .venv/bin/python experiments/text_networks.py --data DIR [--dataset NAME] [--network cnn lstm] [--seeds 2]
-    .venv/bin/python experiments/text_networks.py --data DIR --validation --set dropout=0.3 --set embedding=64
+    .venv/bin/python experiments/text_networks.py --data DIR --validation --set dropout=0.3 --set embedding_dim=64
 
 DIR holds a folder for each dataset, with train_raw_texts.txt and test_raw_texts.txt. The first form trains on all of
 the training part and measures on the test part; a cell that is finished stays in OUT/cells/text-networks. The second
@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 import holobind as hb
-from holobind.recipe import Recipe
+from holobind.training.config import ModelConfig
 
 HEADS = {
     "linear, bce": {"head": "linear", "loss": "bce", "learning_rate": 3e-3},
@@ -33,14 +33,14 @@ HEADS = {
 }
 COMMON = {"hidden": (256,), "batch_size": 128, "learning_rate": 1e-2, "epochs": 10, "patience": 0}
 OPTIONS = {
-    "cnn": {**COMMON, "embedding": 64, "filters": 32},
-    "lstm": {**COMMON, "embedding": 128, "states": 96, "feature_dropout": 0.5},
+    "cnn": {**COMMON, "embedding_dim": 64, "filters": 32},
+    "lstm": {**COMMON, "embedding_dim": 128, "hidden_size": 96, "feature_dropout": 0.5},
 }
 MEASURES = ("P@1", "P@3", "P@5", "PSP@1", "PSP@5")
 
 
-def measured(dataset, recipe):
-    model = hb.learn(dataset.train, recipe)
+def measured(dataset, config):
+    model = hb.learn(dataset.train, config)
     found = model.evaluate(dataset.test)
     training = model.about["training"]
     last = training["history"][-1]
@@ -52,8 +52,8 @@ def measured(dataset, recipe):
     }
 
 
-def validated(dataset, recipe):
-    history = hb.learn(dataset.train, recipe).about["training"]["history"]
+def validated(dataset, config):
+    history = hb.learn(dataset.train, config).about["training"]["history"]
     curve = [round(entry["P@1"], 1) for entry in history]
     return {"P@1": max(curve), "best_epoch": int(np.argmax(curve)) + 1, "curve": curve}
 
@@ -80,14 +80,14 @@ def main():
             if chosen.seconds:
                 options |= {"time_limit": chosen.seconds, "epochs": 1000}
             for seed in range(chosen.seeds):
-                recipe = replace(Recipe(**options), seed=seed, validation=0.1 if chosen.validation else 0.0)
+                config = replace(ModelConfig(**options), seed=seed, validation=0.1 if chosen.validation else 0.0)
                 key = {"dataset": chosen.dataset, "model": f"{network}, {head}", "seed": seed}
                 key |= {
                     "options": json.dumps(options, sort_keys=True),
                     "part": "train" if chosen.validation else "test",
                 }
                 compute = validated if chosen.validation else measured
-                wanted.append(cells.Cell(key, lambda recipe=recipe, compute=compute: compute(dataset, recipe)))
+                wanted.append(cells.Cell(key, lambda config=config, compute=compute: compute(dataset, config)))
     rows = cells.finish(chosen.out, "text-networks", wanted)
 
     grouped = defaultdict(list)

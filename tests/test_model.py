@@ -3,62 +3,17 @@
 import numpy as np
 import pytest
 import torch
+from helpers.models import HEADS, TEXTS, F, L, N, X, Y, build, text_model
 from scipy import sparse
 
 import holobind as hb
-from holobind.data import Part, Tfidf
+from holobind.data import Split
 from holobind.model import Model
 from holobind.networks import FC
 
-F, L, N = 11, 9, 40
-DRAW = np.random.default_rng(0)
-X = sparse.csr_array((DRAW.normal(size=(N, F)) * (DRAW.random((N, F)) < 0.4)).astype(np.float32))
-Y = sparse.csr_array((DRAW.random((N, L)) < 0.25).astype(np.int32))
-TEXTS = [f"{'apple ' * (i % 3)} pear fig{i % 5} plum{i % 7}" for i in range(N)]
-SEEN = hb.metrics.frequencies(Y)
-
-NETWORKS = {
-    "linear": lambda out: FC(F, (), out),
-    "fc": lambda out: FC(F, (6, 5), None, dropout=0.1, feature_dropout=0.2),
-    "wide": lambda out: FC(F, (6,), out, wide=True),
-}
-HEADS = [
-    {"codebook": "orbit"},
-    {"codebook": "orbit", "learn": ("labels",)},
-    {"codebook": "random", "loss": "query"},
-    {"codebook": "random", "loss": "query", "learn": ("present", "missing", "labels")},
-    {"codebook": "orbit", "loss": "query-abs", "learn": ("present",)},
-    {"codebook": "naive", "loss": "regression"},
-    {"loss": "bce"},
-    {"loss": "softmax"},
-]
-
-
-def build(network="linear", options=HEADS[0], bias=True, **more):
-    """A model with weights that no seed would draw again."""
-    dim = 4 if "codebook" in options else L
-    body = NETWORKS[network](dim)
-    inside = body.out_features if network == "fc" else None
-    if "codebook" in options:
-        head = hb.HolographicHead(inside, L, dim, seed=7, bias=bias, **options)
-    else:
-        head = hb.LinearHead(inside, L, seed=7, bias=bias, **options)
-    with torch.no_grad():
-        for parameter in [*body.parameters(), *head.parameters()]:
-            parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(5)))
-    return Model(body, head, SEEN, **more).eval()
-
-
-def text_model(plain=False):
-    tfidf, features = Tfidf.fit(TEXTS, plain=plain)
-    part = Part(features, Y, TEXTS)
-    return hb.learn(
-        part, hb.Recipe(lam=0.1, text=False), tfidf=tfidf, label_names=[f"label {i}\r\x85é" for i in range(L)]
-    )
-
 
 def test_every_way_to_read_scores_agrees():
-    model = build("wide")
+    model = build("linear_skip")
     scores = model.scores(X)
     best, ids = model.top_k(X, 4)
     assert np.array_equal(ids, hb.metrics.top_k(scores, 4))
@@ -83,8 +38,8 @@ def test_a_head_that_numbers_labels_its_own_way_is_not_seen_from_outside(options
     for wrong in (-1, L):
         with pytest.raises(hb.LabelError):
             model(rows, torch.tensor([1, 2, wrong]), offsets)
-    theirs = plain.evaluate(Part(X, sparse.csr_array(Y[:, order])))
-    assert model.evaluate(Part(X, Y)).scores["P"] == theirs.scores["P"]
+    theirs = plain.evaluate(Split(X, sparse.csr_array(Y[:, order])))
+    assert model.evaluate(Split(X, Y)).scores["P"] == theirs.scores["P"]
 
 
 @pytest.mark.parametrize("order", [np.zeros(L, int), np.arange(5), range(1, L + 1)])
@@ -94,10 +49,10 @@ def test_an_order_names_every_label_once(order):
 
 
 def test_label_sets_stay_as_they_are_when_they_are_arranged():
-    weighted = sparse.csr_array(Y * np.arange(1.0, L + 1))
-    before = weighted.copy()
-    build(order=np.arange(L)[::-1]).arranged(weighted)
-    assert (weighted != before).nnz == 0
+    scale_columns = sparse.csr_array(Y * np.arange(1.0, L + 1))
+    before = scale_columns.copy()
+    build(order=np.arange(L)[::-1]).arranged(scale_columns)
+    assert (scale_columns != before).nnz == 0
 
 
 def test_batches_change_nothing(monkeypatch):
@@ -179,19 +134,19 @@ def test_wrong_texts_k_and_data_are_told():
         with pytest.raises(hb.OptionError, match=f"k must be from 1 to the number of labels, {L}; got {k}"):
             model.top_k(TEXTS, k)
     with pytest.raises(hb.DataError, match="trained on texts; the data has only features"):
-        model.evaluate(Part(X, Y))
+        model.evaluate(Split(X, Y))
     with pytest.raises(hb.DataError, match=f"this model has {L} labels; the data has {L - 1}"):
-        model.evaluate(Part(X, Y[:, :-1], TEXTS))
+        model.evaluate(Split(X, Y[:, :-1], TEXTS))
 
 
 def test_it_is_evaluated_by_the_measures_of_metrics():
     model = build("fc")
-    found = model.evaluate(Part(X, Y), 4)
+    found = model.evaluate(Split(X, Y), 4)
     wanted = hb.metrics.evaluate(Y, hb.metrics.top_k(model.scores(X), 4), Y, k=4)
     assert found == wanted
-    assert text_model().evaluate(Part(X, Y, TEXTS))["P@1"] >= 0
+    assert text_model().evaluate(Split(X, Y, TEXTS))["P@1"] >= 0
     few = Model(FC(F, (), L), hb.LinearHead(None, L), hb.metrics.frequencies(Y[:2]))
-    assert "PSP" not in few.evaluate(Part(X, Y)).scores
+    assert "PSP" not in few.evaluate(Split(X, Y)).scores
 
 
 def test_predicting_leaves_training_as_it_was():
@@ -204,7 +159,7 @@ def test_predicting_leaves_training_as_it_was():
     ("network", "options", "output", "linear"),
     [
         ("linear", HEADS[0], 4 * F, L * F),
-        ("wide", HEADS[0], 4 * F + 4 * 6 + 4, L * F + L * 6 + L),
+        ("linear_skip", HEADS[0], 4 * F + 4 * 6 + 4, L * F + L * 6 + L),
         ("fc", HEADS[0], 4 * 5 + 4, L * 5 + L),
         ("fc", HEADS[-1], L * 5 + L, L * 5 + L),
     ],

@@ -1,6 +1,5 @@
 """Models in files: what is loaded is what was saved; hostile and damaged files are refused."""
 
-import json
 import random
 import struct
 import zlib
@@ -8,12 +7,13 @@ import zlib
 import numpy as np
 import pytest
 import torch
+from helpers.hostile import bomb, hostile, setting, tensor, without
+from helpers.models import HEADS, NETWORKS, SEEN, TEXTS, F, L, N, X, build, text_model
 from safetensors import safe_open
 from safetensors.torch import save_file
-from test_model import HEADS, NETWORKS, SEEN, TEXTS, F, L, N, X, build, text_model
 
 import holobind as hb
-from holobind import container
+from holobind import _storage as storage
 from holobind.model import Model
 from holobind.networks import FC, Network
 
@@ -31,7 +31,7 @@ def same(one, other):
 @pytest.mark.parametrize("options", HEADS, ids=str)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_loaded_model_is_the_saved_one(tmp_path, network, options):
-    model = build(network, options, normalise=network == "wide", about={"data": "toy", "metrics": {"P@1": 50.0}})
+    model = build(network, options, normalise=network == "linear_skip", about={"data": "toy", "metrics": {"P@1": 50.0}})
     model.save(tmp_path / "m")
     found = hb.load(tmp_path / "m")
     same(model, found)
@@ -143,46 +143,6 @@ def test_how_often_words_count_comes_back(tmp_path, plain):
 # Hostile files
 
 
-def opened(path):
-    with safe_open(path, "pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        return json.loads(file.metadata()["holobind"]), tensors
-
-
-def hostile(path, model, change):
-    """The model's file with its header and tensors changed."""
-    model.save(path)
-    header, tensors = opened(path)
-    change(header, tensors)
-    save_file({name: t.contiguous() for name, t in tensors.items()}, path, metadata={"holobind": json.dumps(header)})
-    return path
-
-
-def setting(*where, to):
-    def change(header, tensors):
-        place = header
-        for key in where[:-1]:
-            place = place[key]
-        place[where[-1]] = to
-
-    return change
-
-
-def tensor(name, to):
-    def change(header, tensors):
-        tensors[name] = to(tensors[name]) if callable(to) else to
-
-    return change
-
-
-def without(name):
-    return lambda header, tensors: (header if name in header else tensors).pop(name)
-
-
-def bomb(size):
-    return torch.frombuffer(bytearray(zlib.compress(b"a" * size, 9)), dtype=torch.uint8)
-
-
 def first(value):
     def change(t):
         t = t.clone()
@@ -275,7 +235,7 @@ def test_a_hostile_file_is_refused_in_one_line(tmp_path, name):
         (tensor("words", bomb(10)), "its words are damaged"),
         (setting("network", "n_features", to=3), "words for a network of 3 features"),
         (
-            tensor("words", lambda t: container.packed(["a"] * len(text_model().tfidf.words))),
+            tensor("words", lambda t: storage.packed(["a"] * len(text_model().tfidf.words))),
             "tf-idf wants different words",
         ),
     ],

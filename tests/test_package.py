@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import holobind as hb
-from holobind.cli import app, main
+from holobind.cli.main import app, main
 
 
 def test_import_and_help_do_not_import_torch():

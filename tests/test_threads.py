@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holobind.threads import by_rows, on_threads, threaded
+from holobind._threads import by_rows, on_threads, threaded
 
 
 @pytest.fixture(params=[1, 2, 3])

@@ -6,7 +6,7 @@ import numpy as np
 
 import holobind as hb
 from holobind import metrics
-from holobind.data import Part
+from holobind.data import Split
 
 NAMES = ["bibtex", "delicious", "cooking-stackexchange", "tibkat-core-en"]
 ROOT = Path(__file__).parents[3] / "shared" / "data"
@@ -23,7 +23,7 @@ def split(name, part="validation", share=0.2, seed=0, root=ROOT):
 
 
 def _some(part, rows):
-    return Part(part.X[rows], part.Y[rows], part.texts and [part.texts[i] for i in rows])
+    return Split(part.X[rows], part.Y[rows], part.texts and [part.texts[i] for i in rows])
 
 
 def figures(Y, top, Y_train):

@@ -1,8 +1,8 @@
-"""The default recipe on four datasets: accuracy, CPU seconds and bytes beside what is to be reached.
+"""The default config on four datasets: accuracy, CPU seconds and bytes beside what is to be reached.
 
     .venv/bin/python experiments/accuracy/final.py [--part validation] [--seeds 3] [--only bibtex ...]
 
-`--part test` trains on all of train and looks at test. `--recall`, `--dim`, `--tail` and `--features` are the recipe's:
+`--part test` trains on all of train and looks at test. `--recall`, `--dim`, `--tail` and `--features` are the config's:
 with `--recall 0` the dim is 1024 at most, and `--dim 2048` gives the closed form alone the numbers that it has with
 recall. The last line printed is JSON.
 """
@@ -17,7 +17,7 @@ import numpy as np
 from common import NAMES, figures, line, split
 
 import holobind as hb
-from holobind.data import Part
+from holobind.data import Split
 
 # P@1, P@5, PSP@1, PSP@5; CPU seconds of omikuji Bonsai and half of its megabytes
 GOALS = {
@@ -32,7 +32,7 @@ MEASURES = ("P@1", "P@5", "PSP@1", "PSP@5")
 def run(name, part, seed, **options):
     train, held = split(name, part)
     cpu = time.process_time()
-    model = hb.learn(train, hb.Recipe(seed=seed, **options))
+    model = hb.learn(train, hb.ModelConfig(seed=seed, **options))
     cpu = time.process_time() - cpu
     with TemporaryDirectory() as folder:
         path = Path(folder) / "model.safetensors"
@@ -43,10 +43,10 @@ def run(name, part, seed, **options):
     wall, used = time.perf_counter() - began, time.process_time() - used
     found = figures(held.Y, top, train.Y) | {"cpu": cpu, "MB": size}
     found |= {"rows/s": len(held) / wall, "rows/cpu s": len(held) / used}
-    chosen = f"d{model.head.codebook.dim} lam {model.about['ridge']['lam']:.2g}"
+    chosen = f"d{model.head.codebook.dim} l2 {model.about['ridge']['l2']:.2g}"
     if "recall" in model.about:
         said = model.about["recall"]
-        chosen += f" r{said['rarity']:g} p{said['sharpness']:g} a{said['strength']:g}"
+        chosen += f" r{said['idf_power']:g} p{said['similarity_power']:g} a{said['knn_weight']:g}"
     print(line(f"{name[:9]} {seed} {chosen}", found), f"{cpu:5.1f} s {found['MB']:6.2f} MB", flush=True)
     return found
 
@@ -56,14 +56,19 @@ def main():
     parser.add_argument("--part", choices=["validation", "test"], default="validation")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--only", nargs="+", default=NAMES)
-    parser.add_argument("--recall", type=float)
+    parser.add_argument("--knn-weight", type=float)
     parser.add_argument("--dim", type=int)
-    parser.add_argument("--tail", type=float, default=hb.Recipe().tail)
+    parser.add_argument("--tail", type=float, default=hb.ModelConfig().rare_label_boost)
     parser.add_argument("--features", action="store_true")
     asked = parser.parse_args()
-    options = {"recall": asked.recall, "dim": asked.dim, "tail": asked.tail, "text": False if asked.features else None}
+    options = {
+        "recall": asked.knn_weight,
+        "dim": asked.dim,
+        "rare_label_boost": asked.rare_label_boost,
+        "text": False if asked.features else None,
+    }
     train, _ = split("bibtex")
-    hb.learn(Part(train.X[:50], train.Y[:50])).top_k(train.X[:9], 1)  # compiles
+    hb.learn(Split(train.X[:50], train.Y[:50])).top_k(train.X[:9], 1)  # compiles
     means = {}
     for name in asked.only:
         runs = [run(name, asked.part, seed, **options) for seed in range(asked.seeds)]

@@ -1,4 +1,4 @@
-"""Very many labels: the default recipe, and FC with either head for the same time, on data in the shape of Amazon-670K.
+"""Very many labels: the default config, and FC with either head for the same time, on data in the shape of Amazon-670K.
 
     .venv/bin/python experiments/accuracy/scale.py [--scale 0.1] [--seconds 300]
 
@@ -33,7 +33,7 @@ def train(name, scale, seconds):
     if options:
         options = options | {"time_limit": seconds, "epochs": 1000, "patience": 0}
     began, used = time.perf_counter(), time.process_time()
-    model = hb.learn(data.train, hb.Recipe(**options))
+    model = hb.learn(data.train, hb.ModelConfig(**options))
     took, cpu = time.perf_counter() - began, time.process_time() - used
     began = time.perf_counter()
     found = model.evaluate(data.test)

@@ -16,11 +16,12 @@ from typing import Any
 
 from torch import Tensor
 
-from holobind import algebra, metrics, train
-from holobind.head import HolographicHead
-from holobind.learning import HIDDEN
+from holobind import algebra, metrics
+from holobind.heads import HolographicHead
 from holobind.model import Model
 from holobind.networks import FC
+from holobind.training import loop as train
+from holobind.training.learning import HIDDEN
 from holobind_paper import cells, result, training
 from holobind_paper.training import Job
 
@@ -77,14 +78,14 @@ def exact(p: Tensor) -> Tensor:
 
 def with_exact_inverse(job: Job, out: Path) -> dict[str, Any]:
     """Train with naive vectors and exact unbinding from p and m."""
-    dataset, recipe = training.load(job.source), job.recipe
-    body = FC(dataset.n_features, recipe.hidden or HIDDEN["fc"], seed=recipe.seed)
-    assert recipe.dim is not None
-    head = HolographicHead(body.out_features, dataset.n_labels, recipe.dim, "naive", "query", recipe.seed)
+    dataset, config = training.load(job.source), job.config
+    body = FC(dataset.n_features, config.hidden or HIDDEN["fc"], seed=config.seed)
+    assert config.dim is not None
+    head = HolographicHead(body.out_features, dataset.n_labels, config.dim, "naive", "query", config.seed)
     for key in (head.p, head.m):
         key.copy_(exact(key))
     model = Model(body, head, metrics.frequencies(dataset.train.Y))
-    plan = train.Plan(**training.plan_of(recipe))
+    plan = train.TrainConfig(**training.plan_of(config))
     at = train.fit(model, model.examples(dataset.train.X), dataset.train.Y, plan)
     model.about = {"training": {"plan": asdict(plan), "history": at.history, "best epoch": at.best_epoch + 1}}
     return training.measured(model.eval(), job.source)

@@ -1,6 +1,6 @@
 """The paper: the squared error to the vector that holds all labels, present and missing, learns nothing useful.
 
-Beside it the squared error to the sum of the present label vectors alone, solved in closed form: `hb.Recipe(recall=0)`.
+Beside it the squared error to the sum of the present label vectors alone, solved in closed form: `hb.ModelConfig(knn_weight=0)`.
 """
 
 import time
@@ -28,7 +28,7 @@ def run(
         jobs += [
             Job(source, QUERY, training.hrr_fc(dim)),
             Job(source, EVERYTHING, training.hrr_fc(dim, loss="regression")),
-            Job(source, PRESENT, hb.Recipe(recall=0)),
+            Job(source, PRESENT, hb.ModelConfig(knn_weight=0)),
         ]
     trained = training.finish(out, jobs, seed, quick, seeds=1)
     rows = training.beside_baselines(trained, sources, (QUERY, EVERYTHING, PRESENT), seed)

@@ -1,7 +1,7 @@
 """Table 1 of the paper: precision with a linear output layer (FC, CNN, LSTM) and with the holographic one (HRR-...).
 
 CNN and LSTM read words: they are trained where a dataset has its texts. Beside FC stands what holobind recommends,
-`hb.Recipe()` as it comes.
+`hb.ModelConfig()` as it comes.
 """
 
 import time
@@ -32,8 +32,8 @@ def run(
         if dataset.texts is not None:
             pairs |= {network: training.text_pair(network, dim) for network in training.TEXT_NETWORKS}
         for network, pair in pairs.items():
-            recipes = dict(zip(_setups(network), (*pair, hb.Recipe()), strict=False))
-            jobs += [Job(source, setup, recipe) for setup, recipe in recipes.items()]
+            configs = dict(zip(_setups(network), (*pair, hb.ModelConfig()), strict=False))
+            jobs += [Job(source, setup, config) for setup, config in configs.items()]
             said = {"labels": dataset.n_labels, "dim": dim, "remark": source.remark(dataset)}
             about.append({"dataset": source.name, "network": network, **said})
     trained = training.finish(out, jobs, seed, quick)
@@ -138,7 +138,7 @@ def _notes(rows: list[dict[str, Any]], quick: bool) -> list[str]:
         "outputs, the query loss and a random codebook. "
         f"Both: {plan['epochs']} epochs, batches of {plan['batch_size']}, "
         f"learning rate {plan['learning_rate']}, for every dataset; a tenth of the training rows decides on the epoch. "
-        "Rows of features are scaled to length 1. holobind: `hb.Recipe()` as it comes. Means over seeds ± standard "
+        "Rows of features are scaled to length 1. holobind: `hb.ModelConfig()` as it comes. Means over seeds ± standard "
         "deviation; the JSON has nDCG, PSnDCG, recall and coverage at 1 to 5, too.",
     ]
     if any(row["network"] != "FC" for row in rows):
@@ -150,7 +150,7 @@ def _notes(rows: list[dict[str, Any]], quick: bool) -> list[str]:
                 for name, options in training.TEXT_NETWORKS.items()
             ).replace("_", " ")
             + f", a hidden layer of {text['hidden'][0]}, {text['epochs']} epochs in batches of {text['batch_size']}, "
-            f"the first {text['longest']} words of a text."
+            f"the first {text['max_tokens']} words of a text."
         )
     remarks = {row["dataset"]: row["remark"] for row in rows if row["remark"]}
     return notes + [f"\\* {name}: {remark}." for name, remark in remarks.items()]

@@ -13,7 +13,7 @@ DIMENSIONS = (100, 400, 1000, 1750, 3000)  # on both sides of 10 % of the labels
 # The softmax's is chosen on rows held out of tibkat-core-en's training part, by P@5 (experiments/LOG.md).
 PLANS: dict[str, dict[str, Any]] = {
     "query": {"epochs": 5, "batch_size": 256},
-    "softmax": {"epochs": 6, "batch_size": 256, "learning_rate": 1e-3, "feature_rate": 1e-2},
+    "softmax": {"epochs": 6, "batch_size": 256, "learning_rate": 1e-3, "feature_learning_rate": 1e-2},
 }
 LINES = {
     f"{loss}, {codebook}": {"loss": loss, "codebook": codebook, **plan}
@@ -41,7 +41,7 @@ def run(
         {
             "dataset": job.source.name,
             "line": job.setup.rpartition(" ")[0],
-            "dim": job.recipe.dim,
+            "dim": job.config.dim,
             "labels": found["labels"],
             "P@1": found["scores"]["P"][0],
             "P@5": found["scores"]["P"][4],

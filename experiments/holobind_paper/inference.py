@@ -5,7 +5,7 @@ by a dense product over stored vectors, with the vectors drawn again block by bl
 inverse FFTs; and by faiss: flat (exact), inverted lists, and the HNSW graph (approximate).
 
 All but `random` hold the vectors of one orbit codebook; `random` has its own. A question is what a good network
-gives: the sum of five labels' vectors, and Gaussian noise of the same length. Recall is the share of the exact top 5,
+gives: the sum of five labels' vectors, and Gaussian noise of the same length. RidgeKnn is the share of the exact top 5,
 computed by dense products over blocks, that a method finds. Memory is what it must hold to answer: vectors, lists,
 links.
 """
@@ -105,7 +105,7 @@ def measure(labels: int, make: Method, seed: int, rounds: int) -> dict[str, Any]
     right = torch.cat(found[: len(parts)])[:, :, None] == truth[:, None, :]
     milliseconds = 1e3 * statistics.median(times) / BATCH
     recall = float(right.any(1).float().mean())
-    return {"ms": milliseconds, "bytes": held, "building_seconds": building, "recall": recall}
+    return {"ms": milliseconds, "bytes": held, "building_seconds": building, "knn_weight": recall}
 
 
 def ask(book: hb.Codebook, generator: torch.Generator) -> Tensor:

@@ -27,8 +27,8 @@ def run(
     for source in sources:
         for network, layers, hidden, dim in sizes:
             shape = {"hidden": (hidden,) * layers}
-            recipe = training.hrr_fc(dim, **shape) if dim else training.fc(**shape)
-            jobs.append(Job(source, f"{network} {layers} {hidden} {dim}", recipe))
+            config = training.hrr_fc(dim, **shape) if dim else training.fc(**shape)
+            jobs.append(Job(source, f"{network} {layers} {hidden} {dim}", config))
     trained = training.finish(out, jobs, seed, quick, seeds=1)
     paper = {(p["network"], int(p["layers"]), int(p["hidden"]), int(p["out"])): float(p["P@5"]) for p in _published()}
     rows = []

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from holobind.vsa import HRR, VSA, UnitaryHRR
+from holobind.symbols.vsa import HRR, VSA, UnitaryHRR
 from holobind_paper import result
 
 D = 256

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holobind.vsa import UnitaryHRR
+from holobind.symbols.vsa import UnitaryHRR
 from holobind_paper import published, result
 from holobind_paper.response import TRIALS, D, responses
 

@@ -19,8 +19,8 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from holobind.cli.terminal import patiently
 from holobind.errors import OptionError
-from holobind.terminal import patiently
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

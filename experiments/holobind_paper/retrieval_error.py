@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from holobind.vsa import HRR, MAPC, VSA, VTB, UnitaryHRR
+from holobind.symbols.vsa import HRR, MAPC, VSA, VTB, UnitaryHRR
 from holobind_paper import published, result
 
 SYSTEMS: dict[str, VSA] = {

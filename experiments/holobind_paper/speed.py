@@ -22,8 +22,9 @@ from torch import Tensor, nn
 
 import holobind as hb
 from holobind.data import Published
-from holobind.networks import FC, Rows
-from holobind.optimiser import RowAdam
+from holobind.data.batches import Rows
+from holobind.networks import FC
+from holobind.training.optimiser import RowAdam
 from holobind_paper import cells, published, result
 
 Name = TypeVar("Name", bound=Hashable)
@@ -78,7 +79,7 @@ def run(out: Path, seed: int = 0, quick: bool = False) -> dict[str, Any]:
             "Times are of a step; epochs are computed from them. The points are drawn in the dataset's shape. Both "
             "models have the same body: the slower it is, the nearer a speed-up comes to 1.",
             *(
-                f"{row['dataset']} misses its bar: its output layer is {row['dim'] / row['labels']:.1f} times as wide "
+                f"{row['dataset']} misses its bar: its output layer is {row['dim'] / row['labels']:.1f} times as linear_skip "
                 "as the linear one it replaces."
                 for row in rows
                 if not row["reached"]

@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 import holobind as hb
 from holobind.data import Published
-from holobind.networks import Tokens, XmlCnn
-from holobind.train import Plan, optimisers
+from holobind.data.batches import Tokens
+from holobind.networks import XmlCnn
+from holobind.training.loop import TrainConfig, optimisers
 from holobind_paper import cells, published, result, speed
 
 # By the paper's name in this table: the name of the dataset's shape, and the words of a text, which are the first 500
@@ -125,7 +126,7 @@ def _race(
     steps: dict[tuple[str, str], Callable[[], object]] = {}
     for name, (module, forward, loss) in contenders.items():
         steps[name, "execution"] = forward
-        steps[name, "step"] = speed.stepper(loss, optimisers(module, Plan()))
+        steps[name, "step"] = speed.stepper(loss, optimisers(module, TrainConfig()))
     took = {step: 1e3 * seconds for step, seconds in speed.race(steps, rounds).items()}
     return {
         name: {"execution": took[name, "execution"], "optimisation": took[name, "step"] - took[name, "execution"]}

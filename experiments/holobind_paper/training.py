@@ -21,18 +21,18 @@ import numpy as np
 from holobind import metrics
 from holobind.data import Dataset
 from holobind.errors import Stopped
-from holobind.learning import HIDDEN, Watch, learn
-from holobind.recipe import Recipe
+from holobind.training.config import ModelConfig
+from holobind.training.learning import HIDDEN, Callbacks, learn
 from holobind_paper import cells, result
 from holobind_paper.datasets import Source, chosen
 
 PLAN: dict[str, Any] = {"epochs": 20, "batch_size": 64, "learning_rate": 3e-3, "patience": 0}
 QUICK_PLAN: dict[str, Any] = PLAN | {"epochs": 2}
 # Smaller than XML-CNN and the attention LSTM as they come, to be affordable; sizes from experiments/text_networks.py.
-TEXT_PLAN: dict[str, Any] = PLAN | {"epochs": 6, "batch_size": 128, "hidden": (256,), "longest": 100}
+TEXT_PLAN: dict[str, Any] = PLAN | {"epochs": 6, "batch_size": 128, "hidden": (256,), "max_tokens": 100}
 TEXT_NETWORKS: dict[str, dict[str, Any]] = {
-    "CNN": {"network": "cnn", "embedding": 64, "filters": 32},
-    "LSTM": {"network": "lstm", "embedding": 128, "states": 96, "feature_dropout": 0.5},
+    "CNN": {"network": "cnn", "embedding_dim": 64, "filters": 32},
+    "LSTM": {"network": "lstm", "embedding_dim": 128, "hidden_size": 96, "feature_dropout": 0.5},
 }
 LARGE = 10_000  # labels beyond which d' is 3000, as in the paper, and one seed must do
 SEEDS = 3
@@ -47,21 +47,21 @@ class Job:
 
     source: Source
     setup: str
-    recipe: Recipe
+    config: ModelConfig
     compute: Callable[["Job", Path], Numbers] | None = None  # how, if not by `learn`
 
 
-def fc(**changes: Any) -> Recipe:
+def fc(**changes: Any) -> ModelConfig:
     """The paper's baseline: two hidden layers of 512, an output for each label, binary cross-entropy."""
-    return Recipe(**{"network": "fc", "head": "linear", "loss": "bce", **PLAN, **changes})
+    return ModelConfig(**{"network": "fc", "head": "linear", "loss": "bce", **PLAN, **changes})
 
 
-def hrr_fc(dim: int, **changes: Any) -> Recipe:
+def hrr_fc(dim: int, **changes: Any) -> ModelConfig:
     """The paper's network: the same hidden layers, d' outputs, independent unitary label vectors, the query loss."""
-    return Recipe(**{"network": "fc", "loss": "query", "codebook": "random", "dim": dim, **PLAN, **changes})
+    return ModelConfig(**{"network": "fc", "loss": "query", "codebook": "random", "dim": dim, **PLAN, **changes})
 
 
-def text_pair(network: str, dim: int) -> tuple[Recipe, Recipe]:
+def text_pair(network: str, dim: int) -> tuple[ModelConfig, ModelConfig]:
     """CNN or LSTM as the paper's baseline, and with its holographic head."""
     shape = TEXT_NETWORKS[network] | TEXT_PLAN
     return fc(**shape), hrr_fc(dim, **shape)
@@ -101,9 +101,9 @@ def finish(out: Path, jobs: Sequence[Job], seed: int, quick: bool, seeds: int = 
     for job in jobs:
         dataset = load(job.source)
         count = 1 if quick or dataset.n_labels > LARGE else seeds
-        recipe = replace(job.recipe, epochs=QUICK_PLAN["epochs"]) if quick and job.recipe.epochs else job.recipe
+        config = replace(job.config, epochs=QUICK_PLAN["epochs"]) if quick and job.config.epochs else job.config
         for offset in range(count):
-            one = replace(job, recipe=replace(recipe, seed=seed + offset))
+            one = replace(job, config=replace(config, seed=seed + offset))
             wanted.append(cells.Cell(_key(one, dataset), partial(job.compute or train, one, out)))
             setups.append(job.setup)
     rows = cells.finish(out, "trained", wanted)
@@ -116,7 +116,7 @@ def train(job: Job, out: Path) -> Numbers:
     about = _key(job, dataset)
     checkpoint = out / "cells" / "trained" / f"unfinished-{zlib.crc32(repr(about).encode()):08x}.safetensors"
     try:
-        model = learn(dataset.train, job.recipe, watch=Watch(checkpoint=checkpoint, resume=True))
+        model = learn(dataset.train, job.config, watch=Callbacks(checkpoint=checkpoint, resume=True))
     except Stopped:
         result.say(f"stopped; {checkpoint} is where to go on from")
         raise KeyboardInterrupt from None
@@ -125,10 +125,10 @@ def train(job: Job, out: Path) -> Numbers:
     return numbers
 
 
-def plan_of(recipe: Recipe) -> dict[str, Any]:
-    """What of a recipe is the plan of its training."""
+def plan_of(config: ModelConfig) -> dict[str, Any]:
+    """What of a config is the plan of its training."""
     return {
-        name: getattr(recipe, name)
+        name: getattr(config, name)
         for name in ("epochs", "batch_size", "learning_rate", "patience", "validation", "seed")
     }
 
@@ -223,31 +223,31 @@ def _values(rows: Sequence[Numbers], measure: str) -> list[float]:
 
 
 def _key(job: Job, dataset: Dataset) -> dict[str, Any]:
-    """Everything the numbers follow from: the data by a sum over it, and what of the recipe is not as it comes."""
-    usual = asdict(Recipe())
-    said = {name: value for name, value in asdict(job.recipe).items() if value != usual[name]}
+    """Everything the numbers follow from: the data by a sum over it, and what of the config is not as it comes."""
+    usual = asdict(ModelConfig())
+    said = {name: value for name, value in asdict(job.config).items() if value != usual[name]}
     said = {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
     train = dataset.train
     total = zlib.crc32(train.Y.indices.tobytes(), zlib.crc32(train.X.data.tobytes()))
     return {
         "dataset": job.source.name,
         "model": _title(job),
-        "seed": job.recipe.seed,
+        "seed": job.config.seed,
         "labels": dataset.n_labels,
         "points": len(train),
         "data": f"{total:08x}",
-        "recipe": said,
+        "config": said,
     }
 
 
 def _title(job: Job) -> str:
     """In short what is trained, to find its file by."""
-    recipe = job.recipe
-    if recipe.solved:
-        return "ridge, recall" if recipe.recalls else "ridge"
-    words = [recipe.network, *(str(n) for n in recipe.hidden or HIDDEN[recipe.network]), recipe.loss or "softmax"]
-    if recipe.head == "holographic":
-        words += [recipe.codebook, str(recipe.dim), *("learned-" + part for part in recipe.learn)]
+    config = job.config
+    if config.solved:
+        return "ridge, recall" if config.uses_knn else "ridge"
+    words = [config.network, *(str(n) for n in config.hidden or HIDDEN[config.network]), config.loss or "softmax"]
+    if config.head == "holographic":
+        words += [config.codebook, str(config.dim), *("learned-" + part for part in config.learn)]
     if job.compute is not None:
         words.append(job.setup)
     return "-".join(words)

@@ -11,9 +11,7 @@ if TYPE_CHECKING:
     from holobind import data as data
     from holobind import metrics as metrics
     from holobind import networks as networks
-    from holobind import solve as solve
-    from holobind import structures as structures
-    from holobind import vsa as vsa
+    from holobind import ridge_knn as ridge_knn
     from holobind.algebra import bind as bind
     from holobind.algebra import bundle as bundle
     from holobind.algebra import identity as identity
@@ -25,13 +23,14 @@ if TYPE_CHECKING:
     from holobind.algebra import similarity as similarity
     from holobind.algebra import unbind as unbind
     from holobind.algebra import unitary as unitary
-    from holobind.classifier import HolographicClassifier as HolographicClassifier
-    from holobind.codebook import Codebook as Codebook
-    from holobind.codebook import DenseCodebook as DenseCodebook
-    from holobind.codebook import OrbitCodebook as OrbitCodebook
-    from holobind.codebook import RandomCodebook as RandomCodebook
-    from holobind.codebook import ShiftedCodebook as ShiftedCodebook
-    from holobind.codebook import UnitCodebook as UnitCodebook
+    from holobind.codebooks import BiasedCodebook as BiasedCodebook
+    from holobind.codebooks import Codebook as Codebook
+    from holobind.codebooks import DenseCodebook as DenseCodebook
+    from holobind.codebooks import OneHotCodebook as OneHotCodebook
+    from holobind.codebooks import OrbitCodebook as OrbitCodebook
+    from holobind.codebooks import RandomCodebook as RandomCodebook
+    from holobind.data import Dataset as Dataset
+    from holobind.data import Split as Split
     from holobind.errors import DataError as DataError
     from holobind.errors import DTypeError as DTypeError
     from holobind.errors import ExpressionError as ExpressionError
@@ -41,41 +40,52 @@ if TYPE_CHECKING:
     from holobind.errors import OptionError as OptionError
     from holobind.errors import ShapeError as ShapeError
     from holobind.errors import UnknownNameError as UnknownNameError
-    from holobind.head import HolographicHead as HolographicHead
-    from holobind.head import LinearHead as LinearHead
-    from holobind.head import frequency_prior as frequency_prior
-    from holobind.learning import learn as learn
-    from holobind.losses import present_and_missing as present_and_missing
-    from holobind.losses import query_loss as query_loss
-    from holobind.losses import regression_loss as regression_loss
-    from holobind.losses import softmax_loss as softmax_loss
+    from holobind.estimator import HolographicClassifier as HolographicClassifier
+    from holobind.heads import HolographicHead as HolographicHead
+    from holobind.heads import LinearHead as LinearHead
+    from holobind.heads import frequency_prior as frequency_prior
+    from holobind.heads.losses import present_and_missing as present_and_missing
+    from holobind.heads.losses import query_loss as query_loss
+    from holobind.heads.losses import regression_loss as regression_loss
+    from holobind.heads.losses import softmax_loss as softmax_loss
     from holobind.model import Model as Model
     from holobind.model import load as load
-    from holobind.noise import capacity as capacity
-    from holobind.noise import dimension_for as dimension_for
-    from holobind.noise import pairs_held as pairs_held
-    from holobind.recipe import Recipe as Recipe
-    from holobind.vocabulary import Answer as Answer
-    from holobind.vocabulary import LargeVocabulary as LargeVocabulary
-    from holobind.vocabulary import Statement as Statement
-    from holobind.vocabulary import Vocabulary as Vocabulary
+    from holobind.symbols import structures as structures
+    from holobind.symbols import vsa as vsa
+    from holobind.symbols.capacity import capacity as capacity
+    from holobind.symbols.capacity import dimension_for as dimension_for
+    from holobind.symbols.capacity import pairs_held as pairs_held
+    from holobind.symbols.vocabulary import Answer as Answer
+    from holobind.symbols.vocabulary import LargeVocabulary as LargeVocabulary
+    from holobind.symbols.vocabulary import Statement as Statement
+    from holobind.symbols.vocabulary import Vocabulary as Vocabulary
+    from holobind.training import Callbacks as Callbacks
+    from holobind.training import ModelConfig as ModelConfig
+    from holobind.training import TrainConfig as TrainConfig
+    from holobind.training import learn as learn
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
-_MODULES = ("data", "metrics", "networks", "solve", "structures", "vsa")
+_MODULES = {
+    "data": "data",
+    "metrics": "metrics",
+    "networks": "networks",
+    "ridge_knn": "ridge_knn",
+    "structures": "symbols.structures",
+    "vsa": "symbols.vsa",
+}
 _NAMES = {
     "algebra": "bind bundle identity inverse involution permute power random similarity unbind unitary",
-    "classifier": "HolographicClassifier",
-    "codebook": "Codebook DenseCodebook OrbitCodebook RandomCodebook ShiftedCodebook UnitCodebook",
-    "errors": "DataError DTypeError ExpressionError FileError HolobindError LabelError OptionError ShapeError "
-    "UnknownNameError",
-    "head": "HolographicHead LinearHead frequency_prior",
-    "learning": "learn",
-    "losses": "present_and_missing query_loss regression_loss softmax_loss",
+    "codebooks": "BiasedCodebook Codebook DenseCodebook OneHotCodebook OrbitCodebook RandomCodebook",
+    "data": "Dataset Split",
+    "errors": "DataError DTypeError ExpressionError FileError HolobindError LabelError OptionError ShapeError UnknownNameError",
+    "estimator": "HolographicClassifier",
+    "heads": "HolographicHead LinearHead frequency_prior",
+    "heads.losses": "present_and_missing query_loss regression_loss softmax_loss",
     "model": "Model load",
-    "noise": "capacity dimension_for pairs_held",
-    "recipe": "Recipe",
-    "vocabulary": "Answer LargeVocabulary Statement Vocabulary",
+    "symbols.capacity": "capacity dimension_for pairs_held",
+    "symbols.vocabulary": "Answer LargeVocabulary Statement Vocabulary",
+    "training": "Callbacks ModelConfig TrainConfig learn",
 }
 _HOME = {name: module for module, names in _NAMES.items() for name in names.split()}
 
@@ -84,12 +94,13 @@ __all__ = sorted([*_MODULES, *_HOME])  # noqa: PLE0605
 
 def __getattr__(name: str) -> object:
     if name in _MODULES:
-        return import_module(f"holobind.{name}")
-    if name in _HOME:
+        value: object = import_module(f"holobind.{_MODULES[name]}")
+    elif name in _HOME:
         value = getattr(import_module(f"holobind.{_HOME[name]}"), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'holobind' has no attribute '{name}'")
+    else:
+        raise AttributeError(f"module 'holobind' has no attribute '{name}'")
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

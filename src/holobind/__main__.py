@@ -1,6 +1,6 @@
 """`python -m holobind` is `holobind`."""
 
-from holobind.cli import main
+from holobind.cli.main import main
 
 if __name__ == "__main__":
     main()

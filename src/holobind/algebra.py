@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from holobind.errors import DTypeError, OptionError, ShapeError
+from holobind._checks import integer, positive
+from holobind.errors import DTypeError, ShapeError
 
 
 def bind(a: Tensor, b: Tensor, *more: Tensor) -> Tensor:
@@ -118,7 +119,7 @@ def permute(x: Tensor, shift: int = 1) -> Tensor:
     Shapes: (*batch, d) -> (*batch, d)
     """
     _checked("permute", x)
-    return x.roll(_integer("permute", "shift", shift), -1)
+    return x.roll(integer("permute", "shift", shift), -1)
 
 
 def power(x: Tensor, exponent: int) -> Tensor:
@@ -130,7 +131,7 @@ def power(x: Tensor, exponent: int) -> Tensor:
 
     Shapes: (*batch, d) -> (*batch, d)
     """
-    times = _integer("power", "exponent", exponent)
+    times = integer("power", "exponent", exponent)
     (vector,), dtype = _checked("power", x)
     if times < 0:
         return power(inverse(vector), -times).to(dtype)
@@ -164,7 +165,7 @@ def identity(d: int, *, dtype: torch.dtype | None = None, device: torch.device |
 
     Shapes: -> (d)
     """
-    one = torch.zeros(_positive("identity", "d", d), dtype=dtype, device=device)
+    one = torch.zeros(positive("identity", "d", d), dtype=dtype, device=device)
     one[0] = 1
     return one
 
@@ -183,7 +184,7 @@ def random(
 
     Shapes: -> (n, d)
     """
-    shape = (_positive("random", "n", n, least=0), _positive("random", "d", d))
+    shape = (positive("random", "n", n, minimum=0), positive("random", "d", d))
     return torch.randn(shape, generator=generator, dtype=dtype, device=device) * d**-0.5
 
 
@@ -376,15 +377,3 @@ def _usual(vectors: tuple[Tensor, ...]) -> bool:
         return False
     length = vectors[0].shape[-1:]
     return bool(length) and length[0] > 0 and all(vector.shape[-1:] == length for vector in vectors)
-
-
-def _integer(operation: str, name: str, value: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise OptionError(f"{operation}: {name} must be a whole number, got {value!r}")
-    return value
-
-
-def _positive(operation: str, name: str, value: int, least: int = 1) -> int:
-    if _integer(operation, name, value) < least:
-        raise OptionError(f"{operation}: {name} must be at least {least}, got {value}")
-    return value

@@ -23,11 +23,10 @@ from numpy.typing import ArrayLike, NDArray
 from rich.table import Table
 from scipy import sparse
 
+from holobind._types import CsrArray
 from holobind.errors import DTypeError, LabelError, OptionError, ShapeError
 
-Floats = NDArray[np.float64]
 Ids = NDArray[np.int64]
-Sparse = Any  # any scipy sparse matrix or array
 
 # A and B of Jain, Prabhu and Varma 2016: one pair for all datasets but these families.
 USUAL = (0.55, 1.5)
@@ -58,7 +57,7 @@ class Frequencies(NamedTuple):
     points: int
 
 
-def frequencies(Y_train: "Sparse | Frequencies") -> Frequencies:
+def frequencies(Y_train: CsrArray | Frequencies) -> Frequencies:
     """Those of a training part; they may be given in place of one."""
     if isinstance(Y_train, Frequencies):
         return Y_train
@@ -66,7 +65,7 @@ def frequencies(Y_train: "Sparse | Frequencies") -> Frequencies:
     return Frequencies(np.bincount(rows.indices, minlength=rows.shape[1]).astype(np.int64), int(rows.shape[0]))
 
 
-def propensity(Y_train: Sparse | Frequencies, A: float = USUAL[0], B: float = USUAL[1]) -> Floats:
+def propensity(Y_train: CsrArray | Frequencies, A: float = USUAL[0], B: float = USUAL[1]) -> NDArray[np.float64]:
     """The chance that a true label was noticed, estimated from how often it occurs in training.
 
         p_l = 1 / (1 + C (N_l + B)^-A),    C = (ln N - 1) (B + 1)^A
@@ -103,7 +102,7 @@ def top_k(scores: ArrayLike, k: int) -> Ids:
     return best
 
 
-def precision_at_k(Y: Sparse, top: ArrayLike) -> Floats:
+def precision_at_k(Y: CsrArray, top: ArrayLike) -> NDArray[np.float64]:
     """P@1 to P@k: how many of the first k are true.
 
     >>> precision_at_k(sparse.csr_array([[0, 1, 1]]), [[2, 0]]).tolist()
@@ -112,29 +111,29 @@ def precision_at_k(Y: Sparse, top: ArrayLike) -> Floats:
     return _Ranking(Y, top).precision()
 
 
-def recall_at_k(Y: Sparse, top: ArrayLike) -> Floats:
+def recall_at_k(Y: CsrArray, top: ArrayLike) -> NDArray[np.float64]:
     """R@1 to R@k: how many of the true labels are among the first k."""
     return _Ranking(Y, top).recall()
 
 
-def ndcg_at_k(Y: Sparse, top: ArrayLike) -> Floats:
+def ndcg_at_k(Y: CsrArray, top: ArrayLike) -> NDArray[np.float64]:
     """nDCG@1 to nDCG@k: hits at low ranks count less; the best possible ranking has 100."""
     return _Ranking(Y, top).ndcg()
 
 
-def psp_at_k(Y: Sparse, top: ArrayLike, p: ArrayLike) -> Floats:
+def psp_at_k(Y: CsrArray, top: ArrayLike, p: ArrayLike) -> NDArray[np.float64]:
     """PSP@1 to PSP@k: precision where a hit on label l counts 1 / p[l], over that of the best possible ranking."""
     ranking = _Ranking(Y, top)
     return ranking.psp(ranking.gains(_weights(Y, p)))
 
 
-def psndcg_at_k(Y: Sparse, top: ArrayLike, p: ArrayLike) -> Floats:
+def psndcg_at_k(Y: CsrArray, top: ArrayLike, p: ArrayLike) -> NDArray[np.float64]:
     """PSnDCG@1 to PSnDCG@k: nDCG where a hit on label l counts 1 / p[l], over that of the best possible ranking."""
     ranking = _Ranking(Y, top)
     return ranking.psndcg(ranking.gains(_weights(Y, p)))
 
 
-def coverage_at_k(Y: Sparse, top: ArrayLike) -> Floats:
+def coverage_at_k(Y: CsrArray, top: ArrayLike) -> NDArray[np.float64]:
     """Coverage@1 to @k: how many of the labels that occur in Y were found at least once."""
     return _Ranking(Y, top).coverage()
 
@@ -177,9 +176,9 @@ class Evaluation:
 
 
 def evaluate(
-    Y: Sparse,
+    Y: CsrArray,
     top: ArrayLike,
-    Y_train: Sparse | Frequencies | None = None,
+    Y_train: CsrArray | Frequencies | None = None,
     *,
     k: int = 5,
     dataset: str = "",
@@ -227,7 +226,7 @@ def evaluate(
     return Evaluation(Y.shape[0], {name: scores[name].tolist() for name in order}, bands)
 
 
-def _csr(Y: Sparse) -> Any:
+def _csr(Y: CsrArray) -> Any:
     """Ones where a label is true, ids ascending."""
     given: Any = Y
     if not sparse.issparse(Y) or given.ndim != 2:
@@ -242,7 +241,7 @@ def _csr(Y: Sparse) -> Any:
     return sparse.csr_array((np.ones(rows.nnz, np.int32), rows.indices, rows.indptr), shape=rows.shape)
 
 
-def _weights(Y: Sparse, p: ArrayLike) -> Floats:
+def _weights(Y: CsrArray, p: ArrayLike) -> NDArray[np.float64]:
     chances = np.asarray(p, np.float64)
     if chances.shape != (Y.shape[1],):
         raise ShapeError(f"propensities must be one for each of the {Y.shape[1]} labels, got shape {chances.shape}")
@@ -254,7 +253,7 @@ def _weights(Y: Sparse, p: ArrayLike) -> Floats:
 class _Ranking:
     """Which of the ranked labels are true; every measure is a reduction of that."""
 
-    def __init__(self, Y: Sparse, top: ArrayLike) -> None:
+    def __init__(self, Y: CsrArray, top: ArrayLike) -> None:
         rows = _csr(Y)
         places = np.asarray(top)
         n, labels = rows.shape
@@ -287,22 +286,22 @@ class _Ranking:
         self.ranks = np.arange(1, k + 1)
         self.discounts = 1 / np.log2(self.ranks + 1)
 
-    def precision(self) -> Floats:
+    def precision(self) -> NDArray[np.float64]:
         return 100 * self.hits.sum(0).cumsum() / (self.n * self.ranks)
 
-    def recall(self) -> Floats:
+    def recall(self) -> NDArray[np.float64]:
         return _mean(self.hits.cumsum(1) / np.maximum(self.sizes, 1)[:, None])
 
-    def ndcg(self) -> Floats:
+    def ndcg(self) -> NDArray[np.float64]:
         return _mean((self.hits * self.discounts).cumsum(1) / self.normaliser())
 
-    def normaliser(self) -> Floats:
+    def normaliser(self) -> NDArray[np.float64]:
         """The DCG@1 to DCG@k of the best ranking; (points, k). A point without labels, which has no hits, takes 1."""
         most = np.minimum(self.ranks[None], np.maximum(self.sizes, 1)[:, None])
-        total: Floats = self.discounts.cumsum()[most - 1]
+        total: NDArray[np.float64] = self.discounts.cumsum()[most - 1]
         return total
 
-    def gains(self, w: Floats) -> tuple[Floats, Floats]:
+    def gains(self, w: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """The weight of every hit, and those of the best possible ranking; (points, k) both."""
         mine = np.where(self.hits, w[self.top], 0.0)
         best = np.zeros(mine.shape)
@@ -317,15 +316,15 @@ class _Ranking:
         best[self.row_of[kept], rank[kept]] = weights[kept]
         return mine, best
 
-    def psp(self, gains: tuple[Floats, Floats]) -> Floats:
+    def psp(self, gains: tuple[NDArray[np.float64], NDArray[np.float64]]) -> NDArray[np.float64]:
         mine, best = gains
         return _ratio(mine.sum(0).cumsum(), best.sum(0).cumsum())
 
-    def psndcg(self, gains: tuple[Floats, Floats]) -> Floats:
+    def psndcg(self, gains: tuple[NDArray[np.float64], NDArray[np.float64]]) -> NDArray[np.float64]:
         mine, best = ((g * self.discounts).cumsum(1) / self.normaliser() for g in gains)
         return _ratio(mine.sum(0), best.sum(0))
 
-    def coverage(self, member: NDArray[np.bool_] | None = None) -> Floats:
+    def coverage(self, member: NDArray[np.bool_] | None = None) -> NDArray[np.float64]:
         occurs = np.zeros(self.labels, bool)
         occurs[self.ids] = True
         first = np.full(self.labels, self.top.shape[1])  # the best rank at which a label was found
@@ -348,11 +347,11 @@ class _Ranking:
         }
 
 
-def _mean(values: Floats) -> Floats:
-    mean: Floats = 100 * values.mean(0)
+def _mean(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    mean: NDArray[np.float64] = 100 * values.mean(0)
     return mean
 
 
-def _ratio(mine: Floats, best: Floats) -> Floats:
+def _ratio(mine: NDArray[np.float64], best: NDArray[np.float64]) -> NDArray[np.float64]:
     """Percent of the best; where there is nothing to find, nothing was found: 0."""
     return 100 * mine / np.where(best > 0, best, 1)

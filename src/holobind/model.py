@@ -16,24 +16,24 @@ from scipy import sparse
 from torch import Tensor, nn
 
 from holobind import metrics, model_file
-from holobind.data import Part, Tfidf
+from holobind._threads import threaded
+from holobind._types import ProgressCallback
+from holobind.codebooks.base import merged
+from holobind.codebooks.ragged import checked_labels
+from holobind.data import Split, Tfidf
+from holobind.data.batches import Examples, SparseExamples, portions
 from holobind.errors import DataError, OptionError
-from holobind.head import Head, LinearHead
-from holobind.labelspace import merged
-from holobind.networks import Network, SparseExamples
-from holobind.networks.inputs import Examples, portions
-from holobind.ragged import checked_labels
-from holobind.threads import threaded
+from holobind.heads import Head, LinearHead
+from holobind.networks import Network
 
 if TYPE_CHECKING:
-    from holobind.text import Tokenizer
+    from holobind.data.tokenizer import Tokenizer
 
 Inputs = Any  # a scipy sparse matrix, a dense array, or a sequence of texts
-Progress = Callable[[str, float], None]
 Result = TypeVar("Result")
 
 BATCH, LEAST = 2048, 64  # rows that are predicted in one go: at most, and at least, if so many are left
-LONGEST = 500  # tokens of a text
+MAX_TOKENS = 500  # tokens of a text
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -55,7 +55,7 @@ class Model(nn.Module):
         normalise: bool = True,
         tfidf: Tfidf | None = None,
         tokenizer: "Tokenizer | None" = None,
-        longest: int = LONGEST,
+        max_tokens: int = MAX_TOKENS,
         label_names: Sequence[str] | None = None,
         about: dict[str, Any] | None = None,
         order: NDArray[np.int64] | None = None,
@@ -63,7 +63,7 @@ class Model(nn.Module):
         super().__init__()
         self.network, self.head = network, head
         self.seen, self.normalise, self.tfidf = seen, normalise, tfidf
-        self.tokenizer, self.longest = tokenizer, longest
+        self.tokenizer, self.max_tokens = tokenizer, max_tokens
         self.label_names = None if label_names is None else list(label_names)
         self.about = about or {}
         order = None if order is None else np.array(order, np.int64)
@@ -112,7 +112,7 @@ class Model(nn.Module):
         """Inputs as the network takes them: features in rows, or texts if the model was trained on texts."""
         texts = _texts(inputs)
         if texts is not None and self.tokenizer is not None:
-            return self.tokenizer.encode(texts, self.longest)
+            return self.tokenizer.encode(texts, self.max_tokens)
         if texts and self.tfidf is None:
             raise DataError("this model was trained on features and cannot read texts; give it rows of features")
         if texts is not None and self.tfidf is not None:
@@ -136,7 +136,7 @@ class Model(nn.Module):
         self,
         inputs: Inputs,
         then: Callable[[Tensor], Result],
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
         *,
         side_by_side: bool = True,
     ) -> Iterator[tuple[NDArray[np.intp], Result]]:
@@ -168,7 +168,7 @@ class Model(nn.Module):
             self.train(was)
 
     def top_k(
-        self, inputs: Inputs, k: int = 5, *, together: bool = False, progress: Progress | None = None
+        self, inputs: Inputs, k: int = 5, *, together: bool = False, progress: ProgressCallback | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """The k best labels of each row: their scores, best first, and their numbers.  Shapes: -> 2 x (rows, k)
 
@@ -224,13 +224,13 @@ class Model(nn.Module):
 
     def evaluate(
         self,
-        part: Part,
+        part: Split,
         k: int = 5,
         *,
         label_names: Sequence[str] | None = None,
         dataset: str = "",
         together: bool = False,
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
     ) -> metrics.Evaluation:
         """Every measure on a part; propensities are those of the training part that the model has seen.
 
@@ -260,7 +260,7 @@ class Model(nn.Module):
         counts = np.pad(self.seen.counts, (0, len(number) - self.n_labels))
         return _renumbered(Y, to, len(number)), metrics.Frequencies(counts, self.seen.points)
 
-    def inputs_of(self, part: Part) -> Inputs:
+    def inputs_of(self, part: Split) -> Inputs:
         """What of a part this model reads: its texts, if it was trained on texts, or its features."""
         if not self.reads_texts:
             return part.X

@@ -5,7 +5,7 @@ The file is a `container` of kind "model" and version 1. Its header:
     network    {"class": "fc", "recall", "cnn" or "lstm", and what its `config` says}
     head       {"class": "holographic", "dim", "codebook", "seed", "loss", "learn"} or {"class": "linear", "loss"}
     normalise  whether rows of features are scaled to length 1
-    tokens     of a text network: {"kind", "lowercase", "longest": tokens read of a text, "merges": how many}
+    tokens     of a text network: {"kind", "lowercase", "max_tokens": tokens read of a text, "merges": how many}
     about      how it was trained: data, options, seconds, metrics; any JSON
 
 and its tensors:
@@ -33,17 +33,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from holobind import container, metrics
+from holobind import _storage as storage
+from holobind import metrics
 from holobind.data import Tfidf
 from holobind.errors import DataError, FileError, HolobindError, OptionError
-from holobind.head import Head, HolographicHead, LinearHead, layer_rows
-from holobind.networks import FC, AttentionLstm, Network, Recall, XmlCnn
+from holobind.heads import Head, HolographicHead, LinearHead, layer_rows
+from holobind.networks import FC, AttentionLstm, Network, XmlCnn
+from holobind.ridge_knn.network import RidgeKnn
 
 if TYPE_CHECKING:
-    from holobind.text import Tokenizer
+    from holobind.data.tokenizer import Tokenizer
 
 VERSION = 1
-NETWORKS: dict[str, type[Network]] = {"fc": FC, "recall": Recall, "cnn": XmlCnn, "lstm": AttentionLstm}
+NETWORKS: dict[str, type[Network]] = {"fc": FC, "knn_weight": RidgeKnn, "cnn": XmlCnn, "lstm": AttentionLstm}
 # What a header that makes no sense leads to while a model is built as it says.
 REFUSED = (HolobindError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError)
 
@@ -57,7 +59,7 @@ class Stored(Protocol):
     normalise: bool
     tfidf: Tfidf | None
     tokenizer: "Tokenizer | None"
-    longest: int
+    max_tokens: int
     label_names: list[str] | None
     about: dict[str, Any]
 
@@ -86,9 +88,9 @@ def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
     if model.order is not None:
         tensors["label_order"] = torch.from_numpy(model.order.astype(np.int32))
     if model.label_names is not None:
-        tensors["label_names"] = container.packed(model.label_names)
+        tensors["label_names"] = storage.packed(model.label_names)
     if model.tfidf is not None:
-        tensors |= {"words": container.packed(model.tfidf.words), "idf": torch.from_numpy(model.tfidf.idf)}
+        tensors |= {"words": storage.packed(model.tfidf.words), "idf": torch.from_numpy(model.tfidf.idf)}
     header = {
         "network": {"class": _name_of(model.network), **model.network.config()},
         "head": _describe(model.head),
@@ -98,14 +100,14 @@ def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
     if _wants_tokens(type(model.network)):
         if model.tokenizer is None:
             raise OptionError("a model with a text network is saved with its tokenizer; give it one")
-        header["tokens"], packed = _pack(model.tokenizer, model.longest)
+        header["tokens"], packed = _pack(model.tokenizer, model.max_tokens)
         tensors |= packed
-    container.write(path, "model", VERSION, header, tensors, [f"network.{name}" for name in model.network.deflated])
+    storage.write(path, "model", VERSION, header, tensors, [f"network.{name}" for name in model.network.deflated])
 
 
 def read(path: str | Path) -> dict[str, Any]:
     """What was `Stored`, by name, to make a model of."""
-    header, tensors = container.read(path, "model", VERSION)
+    header, tensors = storage.read(path, "model", VERSION)
     try:
         return _assemble(header, tensors)
     except FileError as error:
@@ -139,7 +141,7 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, A
             raise FileError(
                 f"it has {len(idf)} words for a network of {str(described.get('n_features'))[:20]} features"
             )
-    tokens = _unpack(header["tokens"], tensors, described["n_tokens"]) if _wants_tokens(NETWORKS[kind]) else {}
+    tokens = _unpack(header["tokens"], tensors, described["vocab_size"]) if _wants_tokens(NETWORKS[kind]) else {}
     parts: dict[str, dict[str, Tensor]] = {"network": {}, "head": {}}
     for name, tensor in tensors.items():
         part, _, rest = name.partition(".")
@@ -151,11 +153,11 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, A
     _check_shapes("network", dict(network.state_dict()), parts["network"])
     network.load_state_dict(parts["network"], assign=True)
     network.check()
-    if isinstance(network, Recall) and network.n_labels != len(counts):
+    if isinstance(network, RidgeKnn) and network.n_labels != len(counts):
         raise FileError(f"its network was solved for {str(network.n_labels)[:20]} labels; it has {len(counts)}")
-    if isinstance(network, Recall) and (book := head_said.get("codebook")) != ("unit" if network.plain else "orbit"):
+    if isinstance(network, RidgeKnn) and (book := head_said.get("codebook")) != ("unit" if network.plain else "orbit"):
         raise FileError(f"its network was solved for other label vectors than {str(book)[:20]!r}")
-    if isinstance(network, Recall) and (head_said.get("loss"), head_said.get("seed")) != ("softmax", network.seed):
+    if isinstance(network, RidgeKnn) and (head_said.get("loss"), head_said.get("seed")) != ("softmax", network.seed):
         raise FileError("its head has another loss or seed than its network was solved for")
     head = _head(head_said, network.out_features, len(counts), parts["head"])
     if not isinstance(header["normalise"], bool) or not isinstance(header["about"], dict):
@@ -205,29 +207,29 @@ def _wants_tokens(kind: type[Network]) -> bool:
     return kind in (XmlCnn, AttentionLstm)
 
 
-def _pack(tokenizer: "Tokenizer", longest: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _pack(tokenizer: "Tokenizer", max_tokens: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
     merges = [f"{a} {b}" for a, b in tokenizer.merges]
-    said = {"kind": tokenizer.kind, "lowercase": tokenizer.lowercase, "longest": longest, "merges": len(merges)}
-    tensors = {"tokens": container.packed(tokenizer.tokens)}
-    return said, tensors | ({"merges": container.packed(merges)} if merges else {})
+    said = {"kind": tokenizer.kind, "lowercase": tokenizer.lowercase, "max_tokens": max_tokens, "merges": len(merges)}
+    tensors = {"tokens": storage.packed(tokenizer.tokens)}
+    return said, tensors | ({"merges": storage.packed(merges)} if merges else {})
 
 
-def _unpack(said: dict[str, Any], tensors: dict[str, Tensor], n_tokens: Any) -> dict[str, Any]:
+def _unpack(said: dict[str, Any], tensors: dict[str, Tensor], vocab_size: Any) -> dict[str, Any]:
     """A tokenizer as large as the network's embedding, whose shape is compared with its weights later."""
-    from holobind.text import Tokenizer
+    from holobind.data.tokenizer import Tokenizer
 
-    longest, n = said["longest"], said["merges"]
+    max_tokens, n = said["max_tokens"], said["merges"]
     stored = tensors["network.embedding.weight"].shape[:1]
-    if type(longest) is not int or longest < 1 or type(n) is not int or (n_tokens,) != tuple(stored):
-        raise FileError(f"its tokenizer does not fit a network of {str(n_tokens)[:20]} tokens")
-    if not 0 <= n <= n_tokens:
-        raise FileError(f"its tokenizer has {str(n)[:20]} merges for {n_tokens} tokens")
+    if type(max_tokens) is not int or max_tokens < 1 or type(n) is not int or (vocab_size,) != tuple(stored):
+        raise FileError(f"its tokenizer does not fit a network of {str(vocab_size)[:20]} tokens")
+    if not 0 <= n <= vocab_size:
+        raise FileError(f"its tokenizer has {str(n)[:20]} merges for {vocab_size} tokens")
     merges = [line.split(" ") for line in _lines(tensors, "merges", n)] if n else []
     if any(len(pair) != 2 for pair in merges):
         raise FileError("its merges are not two tokens each")
-    tokens = _lines(tensors, "tokens", n_tokens)
+    tokens = _lines(tensors, "tokens", vocab_size)
     tokenizer = Tokenizer(tokens, [(a, b) for a, b in merges], said["kind"], said["lowercase"])
-    return {"tokenizer": tokenizer, "longest": longest}
+    return {"tokenizer": tokenizer, "max_tokens": max_tokens}
 
 
 def _describe(head: Head) -> dict[str, Any]:
@@ -279,7 +281,7 @@ def _tensor(tensors: dict[str, Tensor], name: str, dtype: torch.dtype) -> Tensor
 
 
 def _lines(tensors: dict[str, Tensor], name: str, wanted: int) -> list[str]:
-    found = container.unpacked(_tensor(tensors, name, torch.uint8), wanted)
+    found = storage.unpacked(_tensor(tensors, name, torch.uint8), wanted)
     if found is None:
         raise FileError(f"its {name} are damaged, or not {wanted}, or too long")
     return found

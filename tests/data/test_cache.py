@@ -9,13 +9,14 @@ import sys
 import numpy as np
 import pytest
 import torch
+from helpers.twins import identical
 from hypothesis import given
 from hypothesis import strategies as st
-from twins import identical
 
 from holobind.data import cache, load, sparse_text
+from holobind.data.batches import SparseExamples, ragged_labels
+from holobind.data.csr import label_rows
 from holobind.errors import OptionError
-from holobind.networks.inputs import SparseExamples, label_rows, label_sets
 
 
 @pytest.fixture
@@ -119,7 +120,7 @@ def test_rows_of_mapped_matrices_are_cut_out_alike(source):
     index = np.array([1, 0, 1])
     for a, b in zip(SparseExamples(part.X).batch(index), SparseExamples(right.X).batch(index), strict=True):
         assert torch.equal(a, b)
-    for a, b in zip(label_sets(part.Y, index), label_sets(right.Y, index), strict=True):
+    for a, b in zip(ragged_labels(part.Y, index), ragged_labels(right.Y, index), strict=True):
         assert torch.equal(a, b)
     assert identical(label_rows(part.Y, index), right.Y[index])
 
@@ -171,14 +172,14 @@ import numpy as np
 import holobind as hb
 from holobind.data import cache, load, sparse_text
 from holobind.errors import OptionError
-from holobind.networks.inputs import SparseExamples, label_rows, label_sets
+from holobind.data.batches import SparseExamples, label_rows, ragged_labels
 import holobind.learning
 
 source, points, each = sys.argv[1], int(sys.argv[2]), 64
 def used():
     return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmData"))
-recipe = hb.Recipe(network="fc", hidden=(4,), dim=8, epochs=1, batch_size=2048, patience=0)
-hb.learn(hb.data.synthetic("bibtex", scale=0.1).train, recipe)  # everything that is loaded once
+config = hb.ModelConfig(network="fc", hidden=(4,), dim=8, epochs=1, batch_size=2048, patience=0)
+hb.learn(hb.data.synthetic("bibtex", scale=0.1).train, config)  # everything that is loaded once
 size = points * each * 8
 resource.setrlimit(resource.RLIMIT_DATA, (used() + size // 2,) * 2)
 try:
@@ -188,8 +189,8 @@ except MemoryError:
     pass
 part = hb.data.load(source, memory_map=True).train
 assert part.X.nnz == points * each
-made = hb.learn(part, recipe)
-assert made.evaluate(hb.data.Part(part.X[:100], part.Y[:100])).points == 100
+made = hb.learn(part, config)
+assert made.evaluate(hb.data.Split(part.X[:100], part.Y[:100])).points == 100
 """
 
 

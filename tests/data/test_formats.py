@@ -6,13 +6,13 @@ import re
 
 import numpy as np
 import pytest
+from helpers.twins import csr, identical
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
-from twins import csr, identical
 
 from holobind import data
-from holobind.data import Dataset, Part
+from holobind.data import Dataset, Split
 from holobind.errors import DataError, HolobindError, LabelError, OptionError
 
 NAMES = ["\ufeffred wine", "Öl\u2028", "c++", "a,b", "0:1"]
@@ -25,7 +25,7 @@ def sample(names=True, texts=True, test=True):
         X = sparse.random_array((len(rows), 7), density=0.5, format="csr", dtype=np.float32, rng=generator)
         X.sort_indices()
         side = "train" if seed == 0 else "test"
-        return Part(X, csr([[(y, 1) for y in row] for row in rows], 5, np.int32), TEXTS[side] if texts else None)
+        return Split(X, csr([[(y, 1) for y in row] for row in rows], 5, np.int32), TEXTS[side] if texts else None)
 
     words = [f"word {i}" for i in range(7)]
     second = part([[4]], 1) if test else None
@@ -94,7 +94,7 @@ def test_a_single_file_is_a_dataset_without_a_test_part(tmp_path, name):
 def test_texts_come_back_or_are_refused(tmp_path_factory, points, names, to):
     texts = [text for text, _ in points]
     Y = csr([[(y, 1) for y in sorted(ys)] for _, ys in points], 4, np.int32)
-    dataset = Dataset(Part(sparse.csr_array((len(texts), 0), dtype=np.float32), Y, texts), None, names)
+    dataset = Dataset(Split(sparse.csr_array((len(texts), 0), dtype=np.float32), Y, texts), None, names)
     place = tmp_path_factory.mktemp("texts", numbered=True) / "out"
     bad = {"text": "\n\r", "tsv": "\n\r\t", "jsonl": ""}[to]
     if any(c in text for c in bad for text in texts):

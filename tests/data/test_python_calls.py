@@ -3,7 +3,7 @@
 import sys
 
 import pytest
-from twins import identical
+from helpers.twins import identical
 
 from holobind import data
 from holobind.data import Tfidf

@@ -8,12 +8,12 @@ import re
 
 import numpy as np
 import pytest
+from helpers.twins import Wrong, csr, identical, nearest, read_by_definition
 from hypothesis import example, given
 from hypothesis import strategies as st
-from twins import Wrong, csr, identical, nearest, read_by_definition
 
 from holobind.data import sparse_text
-from holobind.data.dataset import Part
+from holobind.data.dataset import Split
 from holobind.errors import DataError, LabelError
 
 
@@ -311,7 +311,7 @@ rows = st.lists(
 
 def part_of(points):
     X = csr([sorted(x.items()) for _, x in points], 13, np.float32)
-    return Part(X, csr([[(y, 1) for y in sorted(ys)] for ys, _ in points], 7, np.int32))
+    return Split(X, csr([[(y, 1) for y in sorted(ys)] for ys, _ in points], 7, np.int32))
 
 
 @given(rows, st.sampled_from(["", ".gz", ".xz", ".bz2"]), st.booleans())
@@ -328,7 +328,7 @@ def test_every_exponent_of_float32_survives_the_round_trip(tmp_path):
     bits = np.random.default_rng(1).integers(0, 2**32, 50_000, dtype=np.uint32)
     values = np.concatenate([bits.view(np.float32), np.uint32([0, 1, 0x7FFFFF, 0x800000, 0x7F7FFFFF]).view(np.float32)])
     values = values[np.isfinite(values)]
-    part = Part(csr([list(enumerate(values))], len(values), np.float32), csr([[]], 1, np.int32))
+    part = Split(csr([list(enumerate(values))], len(values), np.float32), csr([[]], 1, np.int32))
     sparse_text.write(tmp_path / "points.txt", part)
     back, _ = sparse_text.read(tmp_path / "points.txt", cache=False)
     assert identical(back.X, part.X)

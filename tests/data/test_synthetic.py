@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from twins import identical
+from helpers.twins import identical
 
 from holobind import data, metrics
 from holobind.errors import OptionError

@@ -5,20 +5,20 @@ dataset = hb.data.load("eurlex-4k")
 dataset.train.X, dataset.train.Y, dataset.test, dataset.label_names
 """
 
-from holobind.data.dataset import Dataset, Part
+from holobind.data.dataset import Dataset, Split
 from holobind.data.formats import FORMATS, load
 from holobind.data.python_calls import python_calls
 from holobind.data.registry import PUBLISHED, Published, download, fetch, published
 from holobind.data.statistics import paper_table, plot, statistics
 from holobind.data.synthetic import synthetic
-from holobind.data.words import Tfidf
+from holobind.data.tfidf import Tfidf
 from holobind.data.writing import convert, write
 
 __all__ = [
     "FORMATS",
     "PUBLISHED",
     "Dataset",
-    "Part",
+    "Split",
     "Published",
     "Tfidf",
     "convert",

@@ -1,23 +1,19 @@
 """What a dataset is: sparse features and sparse labels for training and for testing, and their names."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
-import numpy as np
-from scipy.sparse import csr_array
-
+from holobind._types import CsrArray
 from holobind.errors import DataError
 
 if TYPE_CHECKING:
-    from holobind.data.words import Tfidf
+    from holobind.data.tfidf import Tfidf
 
 # Its numbers are float32 (features) or int32 (labels); scipy's own type parameters are not settled yet.
-Matrix: TypeAlias = csr_array[Any, tuple[int, int]]
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Split:
     """The points of one split.
 
     X      (points, features)  float32 CSR, ids ascending
@@ -25,8 +21,8 @@ class Part:
     texts  one document a point, or None
     """
 
-    X: Matrix
-    Y: Matrix
+    X: CsrArray
+    Y: CsrArray
     texts: list[str] | None = None
 
     def __post_init__(self) -> None:
@@ -46,8 +42,8 @@ class Dataset:
     tfidf   how the features were made of the texts, if the data brought none
     """
 
-    train: Part
-    test: Part | None = None
+    train: Split
+    test: Split | None = None
     label_names: list[str] | None = None
     feature_names: list[str] | None = None
     name: str = ""
@@ -76,7 +72,7 @@ class Dataset:
         return int(self.train.Y.shape[1])
 
     @property
-    def parts(self) -> dict[str, Part]:
+    def parts(self) -> dict[str, Split]:
         return {"train": self.train} if self.test is None else {"train": self.train, "test": self.test}
 
     @property
@@ -84,24 +80,3 @@ class Dataset:
         """The documents by part, or None unless every part has them."""
         texts = {name: part.texts for name, part in self.parts.items() if part.texts is not None}
         return texts if len(texts) == len(self.parts) else None
-
-
-def matrix(data: Any, ids: Any, indptr: Any, shape: tuple[int, int]) -> Matrix:
-    """CSR from arrays that are already right, with 32-bit indices where they suffice."""
-    small = max(len(ids), *shape) < 2**31
-    kind = np.int32 if small else np.int64
-    built: Matrix = csr_array((data, ids.astype(kind, copy=False), indptr.astype(kind, copy=False)), shape=shape)
-    built.has_sorted_indices = True
-    built.has_canonical_format = True
-    return built
-
-
-def widen(m: Matrix, columns: int) -> Matrix:
-    return matrix(m.data, m.indices, m.indptr, (m.shape[0], columns))
-
-
-def label_matrix(rows: Sequence[Sequence[int]], n_labels: int) -> Matrix:
-    """Sets of label ids, each ascending, as a matrix of ones."""
-    ends = np.cumsum([0, *map(len, rows)])
-    ids = np.fromiter((i for row in rows for i in row), np.int32, int(ends[-1]))
-    return matrix(np.ones(len(ids), np.int32), ids, ends, (len(rows), n_labels))

@@ -22,11 +22,13 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from holobind._types import CsrArray, ProgressCallback
 from holobind.data import sparse_text
 from holobind.data.cache import directory
-from holobind.data.dataset import Dataset, Matrix, Part, label_matrix, matrix, widen
-from holobind.data.sparse_text import BROKEN, PACKED, Progress, opened
-from holobind.data.words import Tfidf
+from holobind.data.csr import from_arrays, from_label_ids, widen
+from holobind.data.dataset import Dataset, Split
+from holobind.data.sparse_text import BROKEN, PACKED, opened
+from holobind.data.tfidf import Tfidf
 from holobind.errors import DataError, LabelError, OptionError
 
 FORMATS = ("xml", "svmlight", "npz", "text", "tsv", "jsonl")
@@ -49,8 +51,8 @@ SIDES = {"train": r"(^|[._-])(train|trn)([._-]|$)", "test": r"(^|[._-])(test|tst
 class _Found:
     """One part as it was read; what it lacks is settled when both parts are known."""
 
-    X: Matrix | None = None
-    Y: Matrix | None = None
+    X: CsrArray | None = None
+    Y: CsrArray | None = None
     declared: bool = True  # whether the file says how many features and labels there are
     texts: list[str] | None = None
     named: list[list[str]] | None = None  # names of the labels of each point
@@ -63,7 +65,7 @@ def load(
     one_based: bool = False,
     cache: bool = True,
     memory_map: bool = False,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Dataset:
     """Read a dataset: a directory with train and test parts, a file (and another one as its test part), or the name
     of one that was fetched.
@@ -109,7 +111,7 @@ class _Reading:
     one_based: bool
     cache: bool
     memory_map: bool
-    progress: Progress | None
+    progress: ProgressCallback | None
 
     def sparse(self, path: Path) -> _Found:
         part, declared = sparse_text.read(
@@ -228,7 +230,7 @@ def _assembled(
     for side, (X, Y) in read.items():
         known = found[side].declared
         try:
-            parts[side] = Part(X if known else widen(X, features), Y if known else widen(Y, labels), found[side].texts)
+            parts[side] = Split(X if known else widen(X, features), Y if known else widen(Y, labels), found[side].texts)
         except DataError as error:
             raise DataError(f"{where}: {side}: {error}") from error
     try:
@@ -289,7 +291,7 @@ def _read_jsonl(path: Path) -> _Found:
     return _Found(texts=texts, named=named)
 
 
-def _read_npz(path: Path, labels: bool = False) -> Matrix:
+def _read_npz(path: Path, labels: bool = False) -> CsrArray:
     what = "labels" if labels else "features"
     try:
         read: Any = sparse.csr_array(sparse.load_npz(path))
@@ -308,12 +310,12 @@ def _read_npz(path: Path, labels: bool = False) -> Matrix:
         raise DataError(f"{path}: a row holds the same column twice")
     if labels:
         read.eliminate_zeros()
-        return matrix(np.ones(read.nnz, np.int32), read.indices, read.indptr, read.shape)
+        return from_arrays(np.ones(read.nnz, np.int32), read.indices, read.indptr, read.shape)
     with np.errstate(over="ignore"):
         data = read.data.astype(np.float32)
     if not np.isfinite(data).all():
         raise DataError(f"{path}: a value is too large for float32")
-    return matrix(data, read.indices, read.indptr, read.shape)
+    return from_arrays(data, read.indices, read.indptr, read.shape)
 
 
 def _names(files: list[Path], allowed: Sequence[str]) -> list[str] | None:
@@ -323,7 +325,7 @@ def _names(files: list[Path], allowed: Sequence[str]) -> list[str] | None:
     return None
 
 
-def _numbered(where: Path, named: list[list[str]], number: dict[str, int]) -> Matrix:
+def _numbered(where: Path, named: list[list[str]], number: dict[str, int]) -> CsrArray:
     rows = []
     for point, names in enumerate(named, 1):
         if unknown := next((name for name in names if name not in number), None):
@@ -331,4 +333,4 @@ def _numbered(where: Path, named: list[list[str]], number: dict[str, int]) -> Ma
                 f"{where}: label {unknown!r} of point {point} is not among the {len(number)} in labels.txt"
             )
         rows.append(sorted({number[name] for name in names}))
-    return label_matrix(rows, len(number))
+    return from_label_ids(rows, len(number))

@@ -19,22 +19,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from holobind._types import ProgressCallback
 from holobind.data.cache import directory
-from holobind.data.dataset import Dataset, Part, label_matrix
+from holobind.data.csr import from_label_ids
+from holobind.data.dataset import Dataset, Split
 from holobind.data.formats import load
-from holobind.data.sparse_text import Progress
-from holobind.data.words import Tfidf
+from holobind.data.tfidf import Tfidf
 from holobind.data.writing import write
 from holobind.errors import DataError
 
 STDLIB = "stdlib"
-VERSION = 1  # of this recipe: a cached corpus of another one is not used
+VERSION = 1  # of this config: a cached corpus of another one is not used
 SKIPPED = {"__pycache__", "site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3", "turtledemo"}
 TEST_SHARE = 0.2
 
 
 def python_calls(
-    packages: Sequence[str] = (STDLIB,), *, cache: bool = True, progress: Progress | None = None
+    packages: Sequence[str] = (STDLIB,), *, cache: bool = True, progress: ProgressCallback | None = None
 ) -> Dataset:
     """Build the corpus from installed packages by name ("stdlib" is the standard library), or take it from the cache.
 
@@ -83,7 +84,7 @@ def _modules(package: str) -> Iterator[tuple[str, Path]]:
                 yield name, file
 
 
-def _build(files: list[tuple[str, Path]], progress: Progress | None) -> Dataset:
+def _build(files: list[tuple[str, Path]], progress: ProgressCallback | None) -> Dataset:
     points: dict[str, list[tuple[str, set[str]]]] = {"train": [], "test": []}
     for done, (name, file) in enumerate(files):
         points[part_of(name)].extend(functions(file.read_bytes()))
@@ -102,9 +103,9 @@ def _build(files: list[tuple[str, Path]], progress: Progress | None) -> Dataset:
     if progress:
         progress("computing tf-idf", 1.0)
     tfidf, X = Tfidf.fit(texts["train"], plain=True)  # part of what this corpus is
-    Y, Y_test = (label_matrix([ids for _, ids in kept[side]], len(names)) for side in ("train", "test"))
-    test = Part(tfidf.transform(texts["test"]), Y_test, texts["test"])
-    return Dataset(Part(X, Y, texts["train"]), test, names, tfidf.words, "python-calls", tfidf)
+    Y, Y_test = (from_label_ids([ids for _, ids in kept[side]], len(names)) for side in ("train", "test"))
+    test = Split(tfidf.transform(texts["test"]), Y_test, texts["test"])
+    return Dataset(Split(X, Y, texts["train"]), test, names, tfidf.words, "python-calls", tfidf)
 
 
 def part_of(module: str) -> str:

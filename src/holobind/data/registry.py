@@ -17,10 +17,10 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from holobind._types import ProgressCallback
 from holobind.data.cache import directory
 from holobind.data.dataset import Dataset
 from holobind.data.formats import load
-from holobind.data.sparse_text import Progress
 from holobind.errors import DataError, OptionError
 
 PAGE = "http://manikvarma.org/downloads/XC/XMLRepository.html"
@@ -79,7 +79,7 @@ def fetch(
     *,
     url: str | None = None,
     sha256: str | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Path:
     """Put a published dataset into the user's cache directory and give its place, ready for `load`.
 
@@ -118,7 +118,7 @@ def fetch(
     return place
 
 
-def download(url: str, target: Path, sha256: str | None = None, *, progress: Progress | None = None) -> None:
+def download(url: str, target: Path, sha256: str | None = None, *, progress: ProgressCallback | None = None) -> None:
     """Download to `target`, whole and verified or not at all. What was interrupted stays beside it and is resumed."""
     if not url.startswith(("http://", "https://")):
         raise OptionError(f"{url!r} is not an address that begins with http:// or https://")
@@ -141,7 +141,7 @@ def download(url: str, target: Path, sha256: str | None = None, *, progress: Pro
     part.replace(target)
 
 
-def _transfer(url: str, part: Path, progress: Progress | None) -> None:
+def _transfer(url: str, part: Path, progress: ProgressCallback | None) -> None:
     have = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(
         url, headers={"User-Agent": "holobind"} | ({"Range": f"bytes={have}-"} if have else {})
@@ -178,7 +178,7 @@ def _verify(file: Path, sha256: str | None) -> None:
         raise DataError(f"{file.name.removesuffix('.part')}: the SHA-256 is {found}, expected {sha256.lower()}")
 
 
-def _install(about: Published, source: Path, place: Path, progress: Progress | None) -> None:
+def _install(about: Published, source: Path, place: Path, progress: ProgressCallback | None) -> None:
     """Unpack beside the final place, compare with what is published, and only then move there."""
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{place.name}.") as temporary:
         fresh = Path(temporary) / "dataset"

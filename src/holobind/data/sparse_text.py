@@ -28,12 +28,13 @@ from typing import IO, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from holobind._types import CsrArray, ProgressCallback
 from holobind.data import cache as stored
-from holobind.data.dataset import Matrix, Part, matrix
-from holobind.data.growing import Growing
+from holobind.data._growing import Growing
+from holobind.data.csr import from_arrays
+from holobind.data.dataset import Split
 from holobind.errors import DataError, LabelError
 
-Progress = Callable[[str, float], None]
 PACKED: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 BROKEN = (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile)
 BLOCK = 1 << 20
@@ -50,8 +51,8 @@ def read(
     one_based: bool = False,
     cache: bool = True,
     memory_map: bool = False,
-    progress: Progress | None = None,
-) -> tuple[Part, bool]:
+    progress: ProgressCallback | None = None,
+) -> tuple[Split, bool]:
     """One file as a part, and whether its header says how many features and labels there are.
 
     memory_map   leave the matrices in the cache's file, from which the system fetches what is looked at
@@ -77,17 +78,17 @@ def read(
     return part, declared
 
 
-def _part(arrays: dict[str, NDArray[Any]], shape: tuple[int, int, int]) -> Part:
+def _part(arrays: dict[str, NDArray[Any]], shape: tuple[int, int, int]) -> Split:
     points, features, labels = shape
     n = len(arrays["labels"])
     ones = np.broadcast_to(np.int32(1), n) if isinstance(arrays["labels"], np.memmap) else np.ones(n, np.int32)
-    return Part(
-        matrix(arrays["values"], arrays["ids"], arrays["id_ends"], (points, features)),
-        matrix(ones, arrays["labels"], arrays["label_ends"], (points, labels)),
+    return Split(
+        from_arrays(arrays["values"], arrays["ids"], arrays["id_ends"], (points, features)),
+        from_arrays(ones, arrays["labels"], arrays["label_ends"], (points, labels)),
     )
 
 
-def features(lines: Sequence[bytes], n_features: int, where: str, first: int = 1) -> Matrix:
+def features(lines: Sequence[bytes], n_features: int, where: str, first: int = 1) -> CsrArray:
     """The features of lines of a stream, without their ends; their labels may be left out, and are not kept.
 
     where, first   the name of the stream and the number of the first line, for messages
@@ -183,7 +184,7 @@ class _Reader:
         block.first = skip
 
     def parse(self, block: _Block) -> tuple[int, ...]:
-        from holobind.data import kernel
+        from holobind.data import _parser as kernel
 
         _, features, labels = self.header or (0, MOST_IDS, MOST_IDS)
         return kernel.parse(
@@ -226,7 +227,7 @@ class _Reader:
         self.most_label = max(self.most_label, most_label)
         self.most_feature = max(self.most_feature, most_feature)
 
-    def part(self) -> Part:
+    def part(self) -> Split:
         points = self.label_counts.used
         _, features, labels = self.header or (0, self.most_feature + 1, self.most_label + 1)
         arrays = {
@@ -242,7 +243,7 @@ class _Reader:
         return kind(f"{self.path}:{line}: {what}")
 
     def mistake(self, text: bytearray, code: int, at: int, line: int) -> DataError:
-        from holobind.data import kernel
+        from holobind.data import _parser as kernel
 
         token = re.compile(rb"[^ \t\r\n]*").match(text, at)
         said = token[0] if token else b""
@@ -282,8 +283,8 @@ class _Reader:
 
 
 def _read(
-    path: Path, one_based: bool, progress: Progress | None, empty_is_row: bool = False, room: Path | None = None
-) -> tuple[Part, bool, int]:
+    path: Path, one_based: bool, progress: ProgressCallback | None, empty_is_row: bool = False, room: Path | None = None
+) -> tuple[Split, bool, int]:
     if room is not None:
         room.mkdir(parents=True, exist_ok=True)
     reader = _Reader(path, one_based, empty_is_row, room)
@@ -303,7 +304,7 @@ def _read(
     return reader.part(), reader.header is not None, reader.bytes
 
 
-def _stream(reader: _Reader, stream: IO[bytes], done: Callable[[], float], progress: Progress | None) -> None:
+def _stream(reader: _Reader, stream: IO[bytes], done: Callable[[], float], progress: ProgressCallback | None) -> None:
     block, ended = _filled(_Block(BLOCK), stream, b"")
     reader.begin(block)
     if ended:
@@ -378,7 +379,7 @@ def nearest_float32(text: str) -> np.float32:
     return min(choices, key=lambda c: (abs(Fraction(float(c)) - exact), int(np.float32(c).view(np.uint32)) & 1))
 
 
-def write(path: Path, part: Part, *, comment_header: bool = False) -> None:
+def write(path: Path, part: Split, *, comment_header: bool = False) -> None:
     """Write one part, packed where the name says so. Reading it back gives the same matrices, bit for bit."""
     pack = PACKED.get(path.suffix.lower())
     header = f"{len(part)} {part.X.shape[1]} {part.Y.shape[1]}\n"
@@ -393,7 +394,7 @@ def _unclosed(file: IO[bytes]) -> Iterator[IO[bytes]]:
     yield file
 
 
-def _lines(X: Matrix, Y: Matrix) -> bytes:
+def _lines(X: CsrArray, Y: CsrArray) -> bytes:
     # numpy prints a float32 with the fewest digits that tell it from its neighbours.
     distinct, where = np.unique(X.data.view(np.int32), return_inverse=True)
     printed = np.array([v.removesuffix(".0") for v in distinct.view(np.float32).astype(np.str_).tolist()], object)

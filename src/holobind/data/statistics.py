@@ -9,7 +9,7 @@ from holobind.data.dataset import Dataset
 from holobind.data.registry import PUBLISHED
 from holobind.errors import DataError
 
-TAIL = 10  # a label with fewer training points is in the tail, as in `holobind.metrics`
+RARE_LABEL_BOOST = 10  # a label with fewer training points is in the tail, as in `holobind.metrics`
 
 
 def statistics(dataset: Dataset) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def statistics(dataset: Dataset) -> dict[str, Any]:
         "points a label": assigned / max(dataset.n_labels, 1),
         "features a point": stored / max(points, 1),
         "density": stored / max(points * dataset.n_features, 1),
-        "tail share": float((counts < TAIL).mean()) if len(counts) else 0.0,
+        "tail share": float((counts < RARE_LABEL_BOOST).mean()) if len(counts) else 0.0,
         "unseen share": float((counts == 0).mean()) if len(counts) else 0.0,
         "most frequent label": int(counts.max(initial=0)),
         "points without labels": int(sum((np.diff(part.Y.indptr) == 0).sum() for part in parts)),
@@ -75,10 +75,10 @@ def plot(dataset: Dataset, path: str | Path) -> None:
     left, right = figure.subplots(1, 2)
     ranked = np.sort(counts)[::-1]
     left.loglog(np.arange(1, len(ranked) + 1), np.maximum(ranked, 0.5), drawstyle="steps-post")
-    left.axhline(TAIL, color="grey", linestyle=":", linewidth=1)
+    left.axhline(RARE_LABEL_BOOST, color="grey", linestyle=":", linewidth=1)
     left.annotate(
-        f"tail: {(counts < TAIL).mean():.0%} of labels below {TAIL} points",
-        (1, TAIL),
+        f"tail: {(counts < RARE_LABEL_BOOST).mean():.0%} of labels below {RARE_LABEL_BOOST} points",
+        (1, RARE_LABEL_BOOST),
         textcoords="offset points",
         xytext=(2, 3),
         color="grey",

@@ -9,9 +9,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from holobind.data.dataset import Dataset, Matrix, Part, matrix
+from holobind._types import CsrArray, ProgressCallback
+from holobind.data.csr import from_arrays
+from holobind.data.dataset import Dataset, Split
 from holobind.data.registry import published
-from holobind.data.sparse_text import Progress
 from holobind.errors import OptionError
 
 LEAST_TOPIC = 8  # features a label owns; more where points have more, so that topics are not used up
@@ -22,7 +23,7 @@ Ints = NDArray[np.int64]
 
 
 def synthetic(
-    name: str = "eurlex-4k", *, scale: float = 1.0, seed: int = 0, progress: Progress | None = None
+    name: str = "eurlex-4k", *, scale: float = 1.0, seed: int = 0, progress: ProgressCallback | None = None
 ) -> Dataset:
     """A dataset that follows the statistics of a published one; `scale` multiplies points, features and labels.
 
@@ -44,7 +45,7 @@ def synthetic(
     topic = max(LEAST_TOPIC, round(2 * SIGNAL * about.features_a_point / about.labels_a_point))
     topics = generator.integers(0, features, (labels, min(topic, features)), dtype=np.int32)
 
-    def part(points: int, what: str) -> Part:
+    def part(points: int, what: str) -> Split:
         if progress:
             progress(f"drawing {what}", 0.0)
         sizes = 1 + generator.poisson(max(about.labels_a_point - 1, 0), points)
@@ -77,7 +78,7 @@ def synthetic(
         X.data = (X.data / np.repeat(norms, np.diff(X.indptr))).astype(np.float32)
         if progress:
             progress(f"drawing {what}", 1.0)
-        return Part(X, Y)
+        return Split(X, Y)
 
     return Dataset(part(train, "train"), part(test, "test"), name=f"synthetic-{about.key}")
 
@@ -88,7 +89,9 @@ def _power_law(n: int, size: int, generator: np.random.Generator) -> Ints:
     return np.minimum(drawn.astype(np.int64), n - 1)
 
 
-def _distinct(sizes: Ints, n: int, keys: Ints, draw: Callable[[Ints], Ints], generator: np.random.Generator) -> Matrix:
+def _distinct(
+    sizes: Ints, n: int, keys: Ints, draw: Callable[[Ints], Ints], generator: np.random.Generator
+) -> CsrArray:
     """A matrix of ones with `sizes[i]` different columns in row i: draw what is missing, until nothing is.
 
     An entry is one number, row * n + column; `keys` are those known already, ascending. Where the frequent columns of a
@@ -108,14 +111,14 @@ def _distinct(sizes: Ints, n: int, keys: Ints, draw: Callable[[Ints], Ints], gen
         keys = np.insert(keys, place, fresh)
     rows, columns = np.divmod(keys, n)
     ends = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=points))])
-    return matrix(np.ones(len(keys), np.int32), columns, ends, (points, n))
+    return from_arrays(np.ones(len(keys), np.int32), columns, ends, (points, n))
 
 
-def _dense(Y: Matrix, topics: NDArray[np.int32], n: int, generator: np.random.Generator) -> Matrix:
+def _dense(Y: CsrArray, topics: NDArray[np.int32], n: int, generator: np.random.Generator) -> CsrArray:
     """Every feature of every point: noise, and more where a label of the point owns the feature."""
     points = Y.shape[0]
     values = generator.random((points, n), dtype=np.float32)
     rows = np.repeat(np.arange(points), np.diff(Y.indptr))
     np.add.at(values, (rows[:, None], topics[Y.indices]), np.float32(1))
     ids = np.tile(np.arange(n), points)
-    return matrix(values.ravel(), ids, np.arange(points + 1) * n, (points, n))
+    return from_arrays(values.ravel(), ids, np.arange(points + 1) * n, (points, n))

@@ -9,11 +9,12 @@ from typing import Any
 
 from scipy import sparse
 
+from holobind._types import ProgressCallback
 from holobind.data import sparse_text
 from holobind.data.cache import replacing
-from holobind.data.dataset import Dataset, Part
+from holobind.data.dataset import Dataset, Split
 from holobind.data.formats import FORMATS, bare, load
-from holobind.data.sparse_text import BOM, PACKED, Progress
+from holobind.data.sparse_text import BOM, PACKED
 from holobind.errors import DataError, OptionError
 
 
@@ -60,7 +61,7 @@ def convert(
     *,
     packing: str = "",
     one_based: bool = False,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Dataset:
     """Read `source` in whatever format it is and write it to `target` in another; gives the dataset."""
     dataset = load(source, one_based=one_based, progress=progress)
@@ -100,7 +101,7 @@ def _write_directory(dataset: Dataset, place: Path, to: str, packed: str) -> Non
         _write_lines(place / f"features.txt{packed}", dataset.feature_names)
 
 
-def _write_part(dataset: Dataset, part: Part, path: Path, to: str) -> None:
+def _write_part(dataset: Dataset, part: Split, path: Path, to: str) -> None:
     if to in ("xml", "svmlight"):
         sparse_text.write(path, part, comment_header=to == "svmlight")
         return
@@ -118,13 +119,13 @@ def _label_names(dataset: Dataset) -> list[str]:
     return dataset.label_names if dataset.label_names is not None else list(map(str, range(dataset.n_labels)))
 
 
-def _texts(part: Part) -> list[str]:
+def _texts(part: Split) -> list[str]:
     if part.texts is None:
         raise DataError("this dataset has no texts, only features; write it as xml, svmlight or npz")
     return part.texts
 
 
-def _one_line(part: Part, forbidden: str) -> list[str]:
+def _one_line(part: Split, forbidden: str) -> list[str]:
     texts = _texts(part)
     for number, text in enumerate(texts, 1):
         if any(c in text for c in forbidden):
@@ -132,7 +133,7 @@ def _one_line(part: Part, forbidden: str) -> list[str]:
     return texts
 
 
-def _named(part: Part, names: list[str]) -> Iterable[list[str]]:
+def _named(part: Split, names: list[str]) -> Iterable[list[str]]:
     for name in names:
         if not name or any(c in name for c in "\t\n\r"):
             raise DataError(f"the label name {name!r} is empty or holds a tab or line break; rename it")

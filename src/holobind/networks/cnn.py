@@ -6,10 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from holobind.algebra import _positive
+from holobind._checks import positive
+from holobind.data.batches import PADDING, Tokens
 from holobind.errors import OptionError
+from holobind.networks.base import Network
 from holobind.networks.embedding import seeded, word_embedding
-from holobind.networks.inputs import PADDING, Network, Tokens
 
 
 class XmlCnn(Network):
@@ -25,16 +26,16 @@ class XmlCnn(Network):
 
     Widths, filters (for the smaller datasets), bottleneck, dropout and the size of the embedding are those that Liu et
     al. say they used, who started from GloVe vectors; p and the dropout of the embedding they do not give. `vectors`
-    (n_tokens, embedding) are initial word vectors; `sparse` gradients of the embedding are for optimisers that take
+    (vocab_size, embedding_dim) are initial word vectors; `sparse` gradients of the embedding are for optimisers that take
     them, see `word_embedding`.
 
-    Shapes: Tokens of (rows, longest) -> (rows, bottleneck)
+    Shapes: Tokens of (rows, max_tokens) -> (rows, bottleneck)
     """
 
     def __init__(
         self,
-        n_tokens: int,
-        embedding: int = 300,
+        vocab_size: int,
+        embedding_dim: int = 300,
         widths: Sequence[int] = (2, 4, 8),
         filters: int = 128,
         chunks: int = 8,
@@ -49,15 +50,15 @@ class XmlCnn(Network):
         super().__init__()
         if not widths:
             raise OptionError("XmlCnn: widths must name at least one width, as in (2, 4, 8)")
-        sizes = {"n_tokens": n_tokens, "embedding": embedding, "filters": filters, "chunks": chunks}
+        sizes = {"vocab_size": vocab_size, "embedding_dim": embedding_dim, "filters": filters, "chunks": chunks}
         for name, value in [*sizes.items(), ("bottleneck", bottleneck), *(("widths", width) for width in widths)]:
-            _positive("XmlCnn", name, value)
+            positive("XmlCnn", name, value)
         self._config = {**sizes, "bottleneck": bottleneck, "widths": list(widths), "dropout": dropout}
         self._config |= {"embedding_dropout": embedding_dropout, "sparse": sparse, "seed": seed}
         self.chunks, self.reach, self.out_features = chunks, max(widths) - 1, bottleneck
         with seeded(seed):
-            self.embedding = word_embedding(n_tokens, embedding, vectors, sparse)
-            self.convolutions = nn.ModuleList(nn.Conv1d(embedding, filters, width) for width in widths)
+            self.embedding = word_embedding(vocab_size, embedding_dim, vectors, sparse)
+            self.convolutions = nn.ModuleList(nn.Conv1d(embedding_dim, filters, width) for width in widths)
             self.hidden = nn.Linear(len(widths) * filters * chunks, bottleneck)
         self.embedding_dropout, self.dropout = nn.Dropout(embedding_dropout), nn.Dropout(dropout)
 
@@ -88,7 +89,7 @@ class XmlCnn(Network):
         words[(starts[:, None] + place)[real]] = ids[real]
         return words, starts
 
-    def _chunks(self, starts: Tensor, lengths: Tensor, longest: int) -> tuple[Tensor, Tensor]:
+    def _chunks(self, starts: Tensor, lengths: Tensor, max_tokens: int) -> tuple[Tensor, Tensor]:
         """The windows of each chunk of each text, (rows x chunks, size), and which chunks have none, (rows x chunks).
 
         A chunk smaller than the others has its last window several times, which changes no maximum.
@@ -96,7 +97,7 @@ class XmlCnn(Network):
         part = torch.arange(self.chunks, device=lengths.device)
         first = lengths[:, None] * part // self.chunks
         size = -(lengths[:, None] * (part + 1) // -self.chunks) - first
-        each = torch.arange(max(1, longest // self.chunks + 2), device=lengths.device)
+        each = torch.arange(max(1, max_tokens // self.chunks + 2), device=lengths.device)
         within = (starts[:, None] + first)[:, :, None] + each.minimum((size - 1).clamp(min=0)[:, :, None])
         return within.flatten(0, 1), (size == 0).flatten()
 

@@ -6,10 +6,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from holobind.data.batches import PADDING, WORD_VECTOR_SCALE
 from holobind.errors import ShapeError
-from holobind.networks.inputs import PADDING
-
-SCALE = 0.1  # of the numbers in vectors that are not given: below those of published word vectors
 
 
 @contextmanager
@@ -20,16 +18,16 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def word_embedding(n_tokens: int, size: int, vectors: Tensor | None, sparse: bool) -> nn.Embedding:
+def word_embedding(vocab_size: int, size: int, vectors: Tensor | None, sparse: bool) -> nn.Embedding:
     """A vector for each token, the given ones or small random ones; padding has none: zeros without gradient.
 
     sparse: gradients have a row for each token of the batch only. A batch has a small part of the vocabulary, so that
     anything else would spend the step on zeros; the optimiser must take such gradients, as `torch.optim.SparseAdam`.
     """
-    if vectors is not None and vectors.shape != (n_tokens, size):
-        raise ShapeError(f"vectors: wants ({n_tokens}, {size}), a row for each token; got {tuple(vectors.shape)}")
-    layer = nn.Embedding(n_tokens, size, padding_idx=PADDING, sparse=sparse)
+    if vectors is not None and vectors.shape != (vocab_size, size):
+        raise ShapeError(f"vectors: wants ({vocab_size}, {size}), a row for each token; got {tuple(vectors.shape)}")
+    layer = nn.Embedding(vocab_size, size, padding_idx=PADDING, sparse=sparse)
     with torch.no_grad():
-        layer.weight.mul_(SCALE) if vectors is None else layer.weight.copy_(vectors)
+        layer.weight.mul_(WORD_VECTOR_SCALE) if vectors is None else layer.weight.copy_(vectors)
         layer.weight[PADDING] = 0
     return layer

@@ -11,9 +11,10 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import dropout, embedding_bag, linear, relu
 
+from holobind.codebooks.ragged import lengths
+from holobind.data.batches import Rows
 from holobind.errors import OptionError
-from holobind.networks.inputs import Network, Rows
-from holobind.ragged import lengths
+from holobind.networks.base import Network
 
 
 class SparseLinear(nn.EmbeddingBag):
@@ -69,7 +70,7 @@ class FC(Network):
 
     hidden           sizes of the hidden layers; none at all makes a linear encoder, which needs `out_features`
     out_features     the size of one more layer without ReLU; None: the last hidden layer is the output
-    wide             add x W to that layer's output: a linear encoder beside the deep path, which then starts at 0
+    linear_skip             add x W to that layer's output: a linear encoder beside the deep path, which then starts at 0
     dropout          share of hidden units left out in training
     feature_dropout  share of each row's features left out in training
     """
@@ -80,7 +81,7 @@ class FC(Network):
         hidden: Sequence[int] = (512, 512),
         out_features: int | None = None,
         *,
-        wide: bool = False,
+        linear_skip: bool = False,
         dropout: float = 0.0,
         feature_dropout: float = 0.0,
         seed: int = 0,
@@ -92,8 +93,8 @@ class FC(Network):
                 f"FC: wants positive sizes, and hidden layers or out_features; got {n_features} features, "
                 f"hidden {tuple(hidden)}, out_features {out_features}"
             )
-        if wide and (out_features is None or not hidden):
-            raise OptionError("FC: a wide path stands beside hidden layers and needs out_features")
+        if linear_skip and (out_features is None or not hidden):
+            raise OptionError("FC: a linear_skip path stands beside hidden layers and needs out_features")
         if not (0 <= dropout < 1 and 0 <= feature_dropout < 1):
             raise OptionError(f"FC: dropout is a share from 0 to below 1; got {dropout} and {feature_dropout}")
         self.n_features, self.hidden, self.wanted = n_features, tuple(hidden), out_features
@@ -103,8 +104,8 @@ class FC(Network):
         self.first = SparseLinear(n_features, sizes[0], scale=sqrt(3 / sizes[0]) if hidden else 0.0, seed=seed)
         self.offset = nn.Parameter(torch.zeros(sizes[0]))
         self.layers = nn.ModuleList(_linear(a, b, seed + 1 + i) for i, (a, b) in enumerate(pairwise(sizes)))
-        self.wide = SparseLinear(n_features, self.out_features) if wide else None
-        if wide and not _on_meta():
+        self.linear_skip = SparseLinear(n_features, self.out_features) if linear_skip else None
+        if linear_skip and not _on_meta():
             nn.init.zeros_(self.layers[-1].weight)  # type: ignore[arg-type]
 
     def forward(self, rows: Rows) -> Tensor:
@@ -116,12 +117,12 @@ class FC(Network):
             h = linear(self._active(h), layer.weight, layer.bias)  # type: ignore[arg-type]
         if self.wanted is None:
             h = self._active(h)
-        return h if self.wide is None else h + self.wide(rows)
+        return h if self.linear_skip is None else h + self.linear_skip(rows)
 
     @property
     def last(self) -> list[nn.Module]:
         deep = self.layers[-1] if len(self.layers) else self.first
-        return [deep] if self.wide is None else [deep, self.wide]
+        return [deep] if self.linear_skip is None else [deep, self.linear_skip]
 
     def _active(self, h: Tensor) -> Tensor:
         return dropout(relu(h), self.dropout, self.training)
@@ -131,7 +132,7 @@ class FC(Network):
             "n_features": self.n_features,
             "hidden": list(self.hidden),
             "out_features": self.wanted,
-            "wide": self.wide is not None,
+            "linear_skip": self.linear_skip is not None,
             "dropout": self.dropout,
             "feature_dropout": self.feature_dropout,
         }

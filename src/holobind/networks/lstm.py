@@ -8,15 +8,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from holobind.algebra import _positive
+from holobind._checks import positive
+from holobind.data.batches import Tokens
+from holobind.networks.base import Network
 from holobind.networks.embedding import seeded, word_embedding
-from holobind.networks.inputs import Network, Tokens
 
 
 class AttentionLstm(Network):
-    """A bidirectional LSTM over the words, attention over its states, then fully connected layers.
+    """A bidirectional LSTM over the words, attention over its hidden_size, then fully connected layers.
 
-        f[i], b[i]   states after reading from the first word to word i, and from the last back to it
+        f[i], b[i]   hidden_size after reading from the first word to word i, and from the last back to it
         a            = softmax over i of q . (f[i], b[i])
         c            = sum over i of a[i] (f[i], b[i])
         h            = relu layers on c
@@ -29,17 +30,17 @@ class AttentionLstm(Network):
     do the same in 1.6 times the time (two CPU cores, `benchmarks/bench_text_networks.py`).
 
     States, hidden layer and dropout are as the authors of AttentionXML configured it for EUR-Lex; there, word vectors
-    stayed as they were given, and every label had a query of its own. `vectors` (n_tokens, embedding) are initial word
+    stayed as they were given, and every label had a query of its own. `vectors` (vocab_size, embedding_dim) are initial word
     vectors; `sparse` gradients of the embedding are for optimisers that take them, see `word_embedding`.
 
-    Shapes: Tokens of (rows, longest) -> (rows, out_features)
+    Shapes: Tokens of (rows, max_tokens) -> (rows, out_features)
     """
 
     def __init__(
         self,
-        n_tokens: int,
-        embedding: int = 300,
-        states: int = 256,
+        vocab_size: int,
+        embedding_dim: int = 300,
+        hidden_size: int = 256,
         queries: int = 1,
         layers: Sequence[int] = (256,),
         dropout: float = 0.5,
@@ -50,18 +51,23 @@ class AttentionLstm(Network):
         vectors: Tensor | None = None,
     ) -> None:
         super().__init__()
-        sizes = {"n_tokens": n_tokens, "embedding": embedding, "states": states, "queries": queries}
+        sizes = {
+            "vocab_size": vocab_size,
+            "embedding_dim": embedding_dim,
+            "hidden_size": hidden_size,
+            "queries": queries,
+        }
         for name, value in [*sizes.items(), *(("layers", size) for size in layers)]:
-            _positive("AttentionLstm", name, value)
+            positive("AttentionLstm", name, value)
         self._config = {**sizes, "layers": list(layers), "dropout": dropout, "embedding_dropout": embedding_dropout}
         self._config |= {"sparse": sparse, "seed": seed}
-        widths = [2 * states * queries, *layers]
+        widths = [2 * hidden_size * queries, *layers]
         self.out_features = widths[-1]
         with seeded(seed):
-            self.embedding = word_embedding(n_tokens, embedding, vectors, sparse)
-            self.ahead = nn.LSTM(embedding, states, batch_first=True)
-            self.back = nn.LSTM(embedding, states, batch_first=True)
-            self.attention = nn.Linear(2 * states, queries, bias=False)
+            self.embedding = word_embedding(vocab_size, embedding_dim, vectors, sparse)
+            self.ahead = nn.LSTM(embedding_dim, hidden_size, batch_first=True)
+            self.back = nn.LSTM(embedding_dim, hidden_size, batch_first=True)
+            self.attention = nn.Linear(2 * hidden_size, queries, bias=False)
             self.layers = nn.Sequential(*(nn.Sequential(nn.Linear(a, b), nn.ReLU()) for a, b in pairwise(widths)))
         self.embedding_dropout, self.dropout = nn.Dropout(embedding_dropout), nn.Dropout(dropout)
 

@@ -1,0 +1,197 @@
+"""The y of scikit-learn in all its forms, as an indicator matrix and back.
+
+"classes"   one class a row: a vector of numbers, texts or truth values
+"names"     a set of labels a row: a list of lists, tuples or sets of texts or numbers
+"matrix"    an indicator: an array, a table, or lists of equal length, of 0 and 1, with two columns or more
+"sparse"    an indicator: any scipy sparse matrix
+"""
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import assert_all_finite
+
+from holobind._types import CsrArray
+from holobind.data.csr import from_arrays, from_label_ids
+from holobind.errors import DataError, LabelError
+
+Kind = Literal["classes", "names", "matrix", "sparse"]
+INTEGER = np.dtype(np.int64)
+COLLECTIONS = (list, tuple, set, frozenset, np.ndarray)
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """What kind of y it is, and what its labels are.
+
+    classes   (L) in ascending order; the numbers 0 to L - 1 of an indicator's columns
+    dtype     of the numbers of an indicator that is no sparse matrix
+    """
+
+    kind: Kind
+    classes: NDArray[Any]
+    dtype: np.dtype[Any] = INTEGER
+
+    @classmethod
+    def of(cls, y: Any, classes: Iterable[Any] | None = None) -> "Targets":
+        """The kind of y, and its labels, unless `classes` says that there are more than occur in it."""
+        kind, y = _read(y)
+        if kind in ("matrix", "sparse"):
+            return cls(kind, np.arange(y.shape[1]), y.dtype)
+        if classes is None:
+            classes = y if kind == "classes" else (label for row in y for label in row)
+        return cls(kind, ordered(classes))
+
+    def to_csr(self, y: Any) -> CsrArray:
+        """y as a matrix of ones.  Shapes: -> sparse (rows, L) int32"""
+        kind, y = _read(y)
+        indicators = ("matrix", "sparse")
+        if kind != self.kind and not (kind in indicators and self.kind in indicators):
+            raise DataError(f"y is of the kind {kind!r}; the first one was of the kind {self.kind!r}")
+        if kind in indicators:
+            if y.shape[1] != len(self.classes):
+                raise DataError(f"y has {y.shape[1]} labels; there were {len(self.classes)}")
+            rows = sparse.csr_array(y, copy=True)
+            rows.sum_duplicates()
+            rows.eliminate_zeros()
+            return from_arrays(np.ones(rows.nnz, np.int32), rows.indices, rows.indptr, rows.shape)
+        number = {label: i for i, label in enumerate(self.classes.tolist())}
+        try:
+            if kind == "classes":
+                labels, places = np.unique(y, return_inverse=True)
+                ids = np.array([number[label] for label in labels.tolist()], np.int64)[places]
+                return from_label_ids(ids[:, None].tolist(), len(number))
+            return from_label_ids([sorted({number[label] for label in row}) for row in y], len(number))
+        except KeyError as error:
+            raise LabelError(
+                f"y has a label {error.args[0]!r:.60} that is not among the {len(number)} known"
+            ) from error
+        except TypeError as error:
+            raise DataError(f"labels must be all texts or all numbers ({error})") from error
+
+    def back(self, present: CsrArray) -> Any:
+        """A matrix of ones as a y of this kind."""
+        if self.kind == "sparse":
+            return present
+        if self.kind == "matrix":
+            return present.toarray().astype(self.dtype)
+        if self.kind == "classes":
+            return self.classes[present.indices]
+        names = self.classes[present.indices].tolist()
+        return [tuple(names[a:b]) for a, b in zip(present.indptr[:-1], present.indptr[1:], strict=True)]
+
+    # In a header
+
+    def as_json(self) -> dict[str, str]:
+        return {"kind": self.kind, "dtype": (self.classes if self.named else self).dtype.str}
+
+    @property
+    def named(self) -> bool:
+        return self.kind in ("classes", "names")
+
+    @property
+    def label_names(self) -> list[str] | None:
+        return [str(name) for name in self.classes] if self.named else None
+
+    @classmethod
+    def from_json(cls, said: Any, label_names: list[str] | None, n_labels: int) -> "Targets":
+        """What `as_json` said. Without it: sets of names where there are names, otherwise sparse indicators."""
+        said = said if isinstance(said, dict) else {}
+        kind = said.get("kind", "names" if label_names else "sparse")
+        try:
+            dtype = np.dtype(str(said.get("dtype", "O" if label_names else "<i8")))
+            if kind not in get_args(Kind) or dtype.kind not in "biufUO":
+                raise DataError(f"there is no y of kind {kind!r} with {dtype}")
+            if kind in ("matrix", "sparse"):
+                return cls(kind, np.arange(n_labels), dtype)
+            names = np.array(label_names or [str(i) for i in range(n_labels)], dtype=object)
+            if dtype.kind == "b":
+                return cls(kind, names == "True")
+            return cls(kind, names.astype(str if dtype.kind == "U" else dtype))
+        except (TypeError, ValueError, ArithmeticError) as error:
+            raise DataError(f"its labels cannot be read: {error}") from error
+
+
+def top_k_matrix(ids: NDArray[np.int64], n_labels: int) -> CsrArray:
+    """The same number of labels for every row as a matrix of ones."""
+    return from_label_ids(np.sort(ids, axis=1).tolist(), n_labels)
+
+
+def _read(y: Any) -> tuple[Kind, Any]:
+    """The kind of y, and y as a sparse matrix, an array, or a list of collections."""
+    if y is None:
+        raise DataError("HolographicClassifier requires y to be passed, but the target y is None")
+    if sparse.issparse(y):
+        if getattr(y, "ndim", 0) != 2:
+            raise DataError(f"a sparse y is (rows, labels); got {type(y).__name__} of one")
+        return "sparse", y
+    if isinstance(y, str) or not (hasattr(y, "__len__") or hasattr(y, "__array__")):
+        raise DataError(f"y must be a vector, a matrix or a list of label sets; got {type(y).__name__}")
+    sets = _sets(y)
+    if sets is not None:
+        return "names", sets
+    try:
+        dense = np.asarray(y)
+    except ValueError as error:
+        raise DataError(
+            "y must be a vector, a matrix or a list of label sets; its rows are of several kinds"
+        ) from error
+    if dense.ndim == 2 and dense.shape[1] == 1:
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected: it is read as one class a row.",
+            DataConversionWarning,
+            stacklevel=4,
+        )
+        dense = dense.ravel()
+    if dense.ndim not in (1, 2):
+        raise DataError(f"y must be a vector or a matrix; got shape {dense.shape}")
+    if dense.dtype.kind == "f" or dense.dtype == object:
+        assert_all_finite(dense, input_name="y")
+    if dense.ndim == 1:
+        try:
+            check_classification_targets(dense)
+        except TypeError as error:
+            raise DataError(f"classes must be all texts or all numbers ({error})") from error
+        return "classes", dense
+    if dense.dtype.kind not in "biuf" or not ((dense == 0) | (dense == 1)).all():
+        raise DataError("a y of two dimensions is an indicator of 0 and 1; for several classes a row, pass label sets")
+    return "matrix", dense
+
+
+def _sets(y: Any) -> list[Any] | None:
+    """y as a list of collections, if it is one and no indicator."""
+    if isinstance(y, np.ndarray) and (y.ndim != 1 or y.dtype != object):
+        return None
+    rows = y.tolist() if hasattr(y, "tolist") else y
+    if not isinstance(rows, list | tuple) or not any(isinstance(row, COLLECTIONS) for row in rows):
+        return None
+    for i, row in enumerate(rows):
+        if not isinstance(row, COLLECTIONS):
+            raise DataError(f"y holds label sets, but row {i} is {row!r:.40}; a row with one label is a set of one")
+    if any(isinstance(row, set | frozenset) for row in rows) or len({len(row) for row in rows}) > 1 or len(rows[0]) < 2:
+        return list(rows)
+    flat = np.asarray(rows)
+    return None if flat.dtype.kind in "biuf" and ((flat == 0) | (flat == 1)).all() else list(rows)
+
+
+def ordered(labels: Iterable[Any]) -> NDArray[Any]:
+    """Labels in ascending order; texts of sets stay Python's, whose length nothing limits."""
+    given = labels if isinstance(labels, np.ndarray) else list(labels)
+    try:
+        if isinstance(given, np.ndarray):
+            return np.unique(given)
+        kept = sorted(set(given))
+        if all(isinstance(label, str) for label in kept):
+            return np.array(kept, dtype=object)
+        if all(isinstance(label, int | np.integer) for label in kept):
+            return np.array(kept)
+    except TypeError as error:
+        raise DataError(f"labels of sets must be all texts or all whole numbers ({error})") from error
+    raise DataError(f"labels of sets must be all texts or all whole numbers; got {kept[0]!r:.40}")

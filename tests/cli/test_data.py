@@ -1,0 +1,98 @@
+"""The data verbs: results on stdout, one line and exit code 2 for a mistake."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from holobind import data
+from holobind.cli import main as cli
+
+
+def run(capsys, *arguments):
+    """(exit code, stdout, stderr) of `holobind data ...`."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["holobind", "data", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+    out, err = capsys.readouterr()
+    return ended.value.code, out, err
+
+
+@pytest.fixture
+def toy(tmp_path):
+    data.write(data.synthetic("bibtex", scale=0.05), tmp_path / "toy")
+    return tmp_path / "toy"
+
+
+def test_stats_prints_the_paper_s_table_beside(capsys, toy, tmp_path):
+    code, out, err = run(capsys, "stats", toy, "--plot", tmp_path / "toy.png")
+    assert code == 0 and err.strip() == "" and "toy" in out and "Delicious-200K" in out and "fewer than 10" in out
+    assert (tmp_path / "toy.png").read_bytes().startswith(b"\x89PNG")
+    code, out, _ = run(capsys, "stats", toy, "--json")
+    found = json.loads(out)
+    assert code == 0 and found["dataset"]["train points"] == 244 and len(found["paper"]) == 8
+
+
+def test_convert_writes_and_reports(capsys, toy, tmp_path):
+    code, out, _ = run(capsys, "convert", toy, tmp_path / "npz", "--to", "npz", "--json")
+    assert code == 0 and json.loads(out)["path"] == str(tmp_path / "npz")
+    assert data.load(tmp_path / "npz").n_labels == 8
+    one = tmp_path / "one.txt"
+    one.write_text("1,2 1:1 3:0.5\n")
+    code, out, _ = run(capsys, "convert", one, tmp_path / "zero.svm", "--one-based")
+    assert code == 0 and (tmp_path / "zero.svm").read_text() == "# 1 3 2\n0,1 0:1 2:0.5\n" and "2 labels" in out
+
+
+def test_make_builds_both_corpora(capsys, tmp_path):
+    code, out, _ = run(
+        capsys, "make", "synthetic", "eurlex-4k", "--scale", "0.02", "--out", tmp_path / "s", "--packing", "gz"
+    )
+    assert code == 0 and "311 + 76 points" in out and (tmp_path / "s" / "train.txt.gz").exists()
+    arguments = ("--out", tmp_path / "c", "--to", "jsonl", "--json", "--packages", "typer", "rich")
+    code, out, _ = run(capsys, "make", "python-calls", *arguments)
+    both = json.loads(out)["train points"]
+    assert code == 0 and len(data.load(tmp_path / "c").train) == both
+    assert both > len(data.python_calls(["typer"]).train) + 100
+
+
+def test_fetch_takes_a_file_or_names_the_page(capsys, toy, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOLOBIND_CACHE", str(tmp_path / "cache"))
+    code, out, err = run(capsys, "fetch", "eurlex-4k")
+    assert code == 2 and out == "" and "open http" in err and err.count("\n") == 1
+    code, out, err = run(capsys, "fetch", "bibtex", "--file", toy)
+    assert code == 2 and "is published with 4880" in err and err.count("\n") == 1
+    about = data.Published("Bibtex", 244, 126, 92, 8, 1.0, 1.0, 1)
+    monkeypatch.setitem(data.PUBLISHED, "bibtex", about)
+    code, out, _ = run(capsys, "fetch", "bibtex", "--file", toy, "--json")
+    assert code == 0 and len(data.load(json.loads(out)["path"]).train) == 244
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("stats", "nothing-here"), "nothing-here: no such file or directory"),
+        (("convert", "nothing-here", "b"), "no such file or directory"),
+        (("make", "synthetic", "mnist"), "dataset 'mnist' is unknown"),
+        (("make", "synthetic", "bibtex", "--scale", "0"), "scale must be"),
+        (("make", "python-calls", "--packages", "no_such_package"), "is not installed"),
+        (("fetch", "mnist"), "dataset 'mnist' is unknown"),
+    ],
+)
+def test_a_mistake_is_one_line_and_code_2(capsys, tmp_path, monkeypatch, arguments, says):
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run(capsys, *arguments)
+    assert code == 2 and out == "" and says in err and err.count("\n") == 1 and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("verb", ["stats", "convert", "make python-calls", "make synthetic", "fetch"])
+def test_every_verb_has_examples_and_json(capsys, verb):
+    code, out, _ = run(capsys, *verb.split(), "--help")
+    assert code == 0 and f"holobind data {verb} " in out.replace("\n", " ") and "--json" in out
+
+
+def test_the_command_line_starts_without_the_heavy_libraries():
+    code = "import sys, holobind.cli; print([m for m in ('torch', 'numba', 'scipy', 'matplotlib') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,56 @@
+"""Small models of every network and head."""
+
+import numpy as np
+import torch
+from scipy import sparse
+
+import holobind as hb
+from holobind.data import Split, Tfidf
+from holobind.model import Model
+from holobind.networks import FC
+
+F, L, N = 11, 9, 40
+DRAW = np.random.default_rng(0)
+X = sparse.csr_array((DRAW.normal(size=(N, F)) * (DRAW.random((N, F)) < 0.4)).astype(np.float32))
+Y = sparse.csr_array((DRAW.random((N, L)) < 0.25).astype(np.int32))
+TEXTS = [f"{'apple ' * (i % 3)} pear fig{i % 5} plum{i % 7}" for i in range(N)]
+SEEN = hb.metrics.frequencies(Y)
+
+NETWORKS = {
+    "linear": lambda out: FC(F, (), out),
+    "fc": lambda out: FC(F, (6, 5), None, dropout=0.1, feature_dropout=0.2),
+    "linear_skip": lambda out: FC(F, (6,), out, linear_skip=True),
+}
+HEADS = [
+    {"codebook": "orbit"},
+    {"codebook": "orbit", "learn": ("labels",)},
+    {"codebook": "random", "loss": "query"},
+    {"codebook": "random", "loss": "query", "learn": ("present", "missing", "labels")},
+    {"codebook": "orbit", "loss": "query-abs", "learn": ("present",)},
+    {"codebook": "naive", "loss": "regression"},
+    {"loss": "bce"},
+    {"loss": "softmax"},
+]
+
+
+def build(network="linear", options=HEADS[0], bias=True, **more):
+    """A model with weights that no seed would draw again."""
+    dim = 4 if "codebook" in options else L
+    body = NETWORKS[network](dim)
+    inside = body.out_features if network == "fc" else None
+    if "codebook" in options:
+        head = hb.HolographicHead(inside, L, dim, seed=7, bias=bias, **options)
+    else:
+        head = hb.LinearHead(inside, L, seed=7, bias=bias, **options)
+    with torch.no_grad():
+        for parameter in [*body.parameters(), *head.parameters()]:
+            parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(5)))
+    return Model(body, head, SEEN, **more).eval()
+
+
+def text_model(plain=False):
+    tfidf, features = Tfidf.fit(TEXTS, plain=plain)
+    part = Split(features, Y, TEXTS)
+    return hb.learn(
+        part, hb.ModelConfig(l2=0.1, text=False), tfidf=tfidf, label_names=[f"label {i}\r\x85é" for i in range(L)]
+    )

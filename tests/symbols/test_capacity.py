@@ -1,0 +1,51 @@
+"""The noise law against the capacity experiment, and the advisor built on it."""
+
+import json
+from pathlib import Path
+
+import pytest
+from holobind_paper import retrieval_error
+
+import holobind as hb
+
+RESULTS = Path(__file__).parents[2] / "experiments/results/retrieval-error.json"
+
+
+def test_the_law_predicts_every_point_of_the_retrieval_experiment():
+    rows = [row for row in json.loads(RESULTS.read_text())["rows"] if row["vsa"] == "HRR w/ Proj"]
+    assert len(rows) == 126
+    for row in rows:
+        sampling = (max(row["mean"] * (1 - row["mean"]), 0.01) / (10 * row["n"])) ** 0.5
+        assert hb.capacity(row["d"], row["n"]) == pytest.approx(row["mean"], abs=0.02 + 3 * sampling), row
+
+
+@pytest.mark.parametrize(("d", "n"), [(64, 12), (256, 32), (484, 48)])
+def test_the_law_predicts_a_fresh_experiment(d, n):
+    rates = retrieval_error.error_rates("HRR w/ Proj", d, n, seed=7, trials=60)
+    assert hb.capacity(d, n) == pytest.approx(sum(rates) / len(rates), abs=0.03)
+
+
+def test_more_numbers_fewer_pairs_and_fewer_distractors_make_fewer_errors():
+    assert hb.capacity(512, 40) < hb.capacity(256, 40) < hb.capacity(256, 60) < hb.capacity(256, 60, 10_000)
+    assert hb.capacity(256, 60, 0) == pytest.approx(0)
+
+
+def test_the_advisors_are_inverse_to_the_law():
+    held = hb.pairs_held(1024, error=0.05)
+    assert hb.capacity(1024, held) <= 0.05 < hb.capacity(1024, held + 1)
+    d = hb.dimension_for(100, error=0.01, distractors=10**6)
+    assert hb.capacity(d, 100, 10**6) <= 0.01 < hb.capacity(d - 1, 100, 10**6)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: hb.capacity(0, 1), "d must be a whole number of at least 1, got 0"),
+        (lambda: hb.capacity(8, 2.5), "n must be a whole number of at least 1, got 2.5"),
+        (lambda: hb.capacity(8, 2, -1), "distractors must be a whole number of at least 0, got -1"),
+        (lambda: hb.pairs_held(8, error=3), "share between 0 and 1, got 3"),
+    ],
+)
+def test_mistakes_are_told(call, says):
+    with pytest.raises(hb.OptionError, match=says):
+        call()

@@ -1,0 +1,91 @@
+"""Two real processes under torchrun do what one does."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.distributed import SHAPES, UNEVEN, plain, scored
+from helpers.training import data, same, timeless, weights
+from safetensors.torch import load_file
+from torch.testing import assert_close
+
+import holobind as hb
+
+SCRIPT = Path(__file__).parents[1] / "helpers" / "distributed.py"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """The script's folder once both processes are done; torchrun finds a free port by itself (standalone)."""
+    folder = tmp_path_factory.mktemp("two")
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(SCRIPT)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, str(folder)], env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(place):
+    return [json.loads((place / f"{rank}.json").read_text()) for rank in (0, 1)]
+
+
+def both(place, name):
+    return [load_file(place / f"{name}.{rank}.safetensors") for rank in (0, 1)]
+
+
+def assert_like(a, b):
+    for name, tensor in a.items():
+        assert_close(tensor, b[name], atol=2e-4, rtol=2e-3)
+
+
+@pytest.mark.parametrize("name", [*SHAPES, "uneven"])
+def test_two_processes_train_the_model_that_one_trains(place, found, name):
+    """The same rows in every batch: gradients differ in the order of their sums only."""
+    one, other = both(place, name)
+    assert same(one, other) and found[0]["world"] == found[1]["world"] == 2
+    made, at = plain(data(), *(("linear_skip", UNEVEN) if name == "uneven" else (name,)))
+    assert_like(weights(made), one)
+    for mine, theirs in zip(at.history, found[0][name]["history"], strict=True):
+        assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-3)
+        assert mine["P@1"] == pytest.approx(theirs["P@1"], abs=2.1)  # two of 97 rows
+    assert timeless(found[0][name]["history"]) == timeless(found[1][name]["history"])  # global, not each its own
+
+
+def test_when_one_is_told_to_stop_all_do_and_resume_to_the_same_end(place, found):
+    assert found[0]["stopped"] and found[1]["stopped"]
+    resumed, straight = both(place, "resumed"), both(place, "straight")
+    assert same(*resumed) and same(resumed[0], straight[0])
+    assert timeless(found[0]["resumed"]["history"]) == timeless(found[0]["straight"]["history"])
+
+
+def test_a_checkpoint_that_not_all_see_is_told(found):
+    for each in found:
+        assert "is seen by 1 of 2 processes; put it on a file system that all machines share" in each["refused"]
+
+
+def test_scoring_shares_of_the_labels_finds_the_same(found):
+    for each in found:
+        for name, _, _ in scored():
+            equal, apart = each[f"top {name}"]
+            assert equal and apart < 1e-5
+        alone, together = each["evaluation"]
+        assert alone == together
+
+
+def test_every_process_solves_the_same_closed_form(place):
+    one, other = both(place, "solved")
+    assert same(one, other)
+    # Alone there may be more threads, and a factored system then differs in rounding.
+    assert_close(one, weights(hb.learn(data(), hb.ModelConfig())), atol=1e-4, rtol=1e-4)
+
+
+def test_together_without_others_is_alone():
+    for _, made, X in scored():
+        assert torch.equal(*(torch.from_numpy(made.top_k(X, 7, together=yes)[1]) for yes in (False, True)))

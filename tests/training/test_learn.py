@@ -1,0 +1,356 @@
+"""From data to a model: the closed form beside scikit-learn's ridge, the warm start, and a real corpus."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+from sklearn.linear_model import Ridge
+from torch.testing import assert_close
+
+import holobind as hb
+from holobind.data import Split, Tfidf
+from holobind.data.batches import ragged_labels
+from holobind.heads import frequency_prior
+from holobind.ridge_knn.ridge import default_dim
+from holobind.training import learning
+from holobind.training import loop as train
+from holobind.training.config import ModelConfig
+from holobind.training.learning import learn, more
+
+
+def part(n=60, f=20, labels=8, seed=0):
+    """Points whose labels follow from their features."""
+    draw = np.random.default_rng(seed)
+    X = draw.normal(size=(n, f)) * (draw.random((n, f)) < 0.4)
+    Y = X @ draw.normal(size=(f, labels)) > 1.5
+    return Split(sparse.csr_array(X.astype(np.float32)), sparse.csr_array(Y.astype(np.int32)))
+
+
+def constant(X):
+    """The feature that every point has besides: `solve.ridge`'s bias."""
+    length = np.sqrt((X.toarray() ** 2).sum() / X.shape[0])
+    return np.hstack([X.toarray(), np.full((X.shape[0], 1), 0.3 * length)]).astype(np.float64)
+
+
+@pytest.mark.parametrize("codebook", ["orbit", "random"])
+def test_a_solved_model_is_the_codebook_reading_the_ridge(codebook):
+    data = part()
+    model = learn(data, ModelConfig(dim=6, l2=0.5, normalise=False, codebook=codebook, rare_label_boost=0, seed=3))
+    book = model.head.codebook
+    C = book.vectors(torch.arange(8)).numpy().astype(np.float64)
+    exact = Ridge(0.5, fit_intercept=False).fit(constant(data.X), data.Y.toarray() @ C)
+    wanted = exact.predict(constant(data.X)) @ C.T
+    assert_close(model.scores(data.X), wanted.astype(np.float32), atol=1e-3, rtol=1e-3)
+
+
+def test_with_no_more_labels_than_dim_it_is_one_versus_rest_ridge():
+    data = part()
+    model = learn(data, ModelConfig(l2=0.5, normalise=False, rare_label_boost=0))
+    assert model.head.codebook.dim == 8
+    wanted = Ridge(0.5, fit_intercept=False).fit(constant(data.X), data.Y.toarray()).predict(constant(data.X))
+    assert_close(model.scores(data.X), wanted.astype(np.float32), atol=1e-3, rtol=1e-3)
+
+
+def test_a_linear_head_in_closed_form_is_ridge_as_logits():
+    """sigmoid(4 y - 2) > 1/2 where the ridge's y > 1/2, so that probabilities and thresholds mean what they say."""
+    data = part()
+    model = learn(data, ModelConfig(head="linear", l2=0.5, normalise=False))
+    wanted = Ridge(0.5, fit_intercept=False).fit(constant(data.X), data.Y.toarray()).predict(constant(data.X))
+    assert_close((model.scores(data.X) + 2) / 4, wanted.astype(np.float32), atol=1e-3, rtol=1e-3)
+    assert np.array_equal(model.present(data.X).toarray() == 1, wanted > 0.5)
+
+
+STARTS = [
+    {"loss": "softmax"},
+    {"loss": "softmax", "learn": ("labels",)},
+    {"loss": "query"},
+    {"loss": "query", "codebook": "random"},
+    {"loss": "query", "learn": ("present",)},
+    {"loss": "query", "learn": ("present", "missing", "labels")},
+    {"loss": "query-abs"},
+    {"loss": "regression"},
+    {"head": "linear", "loss": "bce"},
+    {"head": "linear", "loss": "softmax"},
+]
+
+
+@pytest.mark.parametrize("options", STARTS, ids=str)
+@pytest.mark.parametrize(
+    "shape", [{"network": "linear"}, {"network": "fc", "linear_skip": True, "hidden": (7, 5)}], ids=str
+)
+def test_training_starts_from_the_closed_form(options, shape, monkeypatch):
+    """What the model scores before its first step is what the ridge on the rows it may see does."""
+    data, started = part(), []
+    monkeypatch.setattr(train, "fit", lambda model, *_, **__: started.append(model) or train.TrainState())
+    common = {"l2": 0.5, "seed": 1, **({} if "head" in options else {"dim": 5})}
+    learn(data, ModelConfig(**common, **shape, **options))
+    kept, _ = train.split(len(data), 0.1, 1)
+    head = {key: options[key] for key in ("head", "codebook") if key in options}
+    order = np.arange(8) if started[0].order is None else started[0].order  # in which the network draws its vectors
+    solved = learn(
+        Split(data.X[kept], data.Y[kept][:, order]), ModelConfig(**common, **head, knn_weight=0, rare_label_boost=0)
+    )
+    wanted, found = solved.scores(data.X), started[0].scores(data.X)[:, order]
+    if options == {"head": "linear", "loss": "softmax"}:  # sharper, having no temperature
+        wanted = (wanted + 2) / 4
+        wanted *= np.linalg.norm(found) / np.linalg.norm(wanted)
+    assert_close(found, wanted, atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("head", ["holographic", "linear"])
+def test_the_softmax_starts_as_sharp_as_fits_the_rows_held_out(head, monkeypatch):
+    data, started = part(n=200), []
+    monkeypatch.setattr(train, "fit", lambda model, *_, **__: started.append(model) or train.TrainState())
+    learn(data, ModelConfig(head=head, loss="softmax", dim=4))
+    model = started[0]
+    _, held = train.split(200, 0.1, 0)
+    rows, (labels, offsets) = model.examples(data.X).batch(held), ragged_labels(data.Y, held)
+    sharper = (0.1, 0.7, 1, 1.4, 10)
+    losses = [model.head.loss(t * model.network(rows), model.places(labels), offsets).item() for t in sharper]
+    assert min(losses) == losses[2]
+
+
+def test_what_is_held_out_is_unknown_to_the_warm_start():
+    """Rows held out may be anything: the start is the same."""
+    data, starts = part(), []
+    _, held = train.split(60, 0.1, 0)
+    noise = data.X.tolil(copy=True)
+    noise[held] = 5
+    for X in (data.X, sparse.csr_array(noise)):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(train, "fit", lambda model, *_, **__: starts.append(model) or train.TrainState())
+            learn(Split(X, data.Y), ModelConfig(loss="softmax"))
+    assert torch.equal(starts[0].network.first.weight, starts[1].network.first.weight)
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+def test_normalised_rows_may_have_any_length(normalise):
+    data = part()
+    one = learn(data, ModelConfig(l2=0.5, normalise=normalise))
+    rescaled = data.X.multiply(np.linspace(1, 9, 60)[:, None]).tocsr().astype(np.float32)
+    other = learn(Split(sparse.csr_array(rescaled), data.Y), ModelConfig(l2=0.5, normalise=normalise))
+    assert np.allclose(one.scores(data.X), other.scores(rescaled), atol=1e-4) == normalise
+
+
+def test_the_dimension_is_what_the_labels_need():
+    assert learn(part(labels=7), ModelConfig()).head.codebook.dim == 7
+    assert learn(part(labels=7), ModelConfig(knn_weight=0)).head.codebook.dim == default_dim(7) == 8
+    assert learn(part(labels=7), ModelConfig(dim=3)).head.codebook.dim == 3
+    assert learn(part(labels=7), ModelConfig(head="linear")).network.out_features == 7
+
+
+def test_of_more_labels_than_dim_networks_number_the_frequent_ones_first():
+    data = part()
+    for options in ({"network": "fc", "loss": "query"}, {"network": "fc"}, {"network": "linear", "loss": "softmax"}):
+        model = hb.learn(data, hb.ModelConfig(dim=4, epochs=1, **options))
+        counts = model.seen.counts
+        assert np.array_equal(counts, np.asarray(data.Y.sum(0)).ravel())
+        assert (np.diff(counts[model.order]) <= 0).all() and set(model.order) == set(range(8))
+    for options in ({}, {"knn_weight": 0}, {"network": "fc", "dim": 8}, {"network": "fc", "codebook": "random"}):
+        assert hb.learn(data, hb.ModelConfig(**{"dim": 4, "epochs": 1, **options})).order is None
+
+
+@pytest.mark.parametrize("dim", [4, 8])
+def test_a_softmax_that_is_trained_expects_labels_as_frequent_as_they_are(dim):
+    data = part()
+    model = learn(data, ModelConfig(network="fc", dim=dim, epochs=1))
+    order = np.arange(8) if model.order is None else model.order
+    assert torch.equal(model.head.prior, frequency_prior(torch.from_numpy(model.seen.counts[order])))
+    more(model, data, ModelConfig(network="fc"))
+    assert torch.equal(model.head.prior, frequency_prior(torch.from_numpy(2 * np.asarray(data.Y.sum(0))[order])))
+    for options in ({}, {"network": "linear", "loss": "softmax"}, {"network": "fc", "linear_skip": True}):
+        assert (
+            learn(data, ModelConfig(dim=dim, epochs=1, **options)).head.prior is None
+        )  # what is solved has learned it
+
+
+@pytest.mark.parametrize(
+    ("options", "rates"),
+    [
+        ({"network": "fc"}, (1e-3, 1e-2)),  # a feature is in few batches, and so takes larger steps
+        ({"network": "fc", "feature_learning_rate": 0.5}, (1e-3, 0.5)),
+        ({"network": "fc", "learning_rate": 0.2}, (0.2, None)),  # what is said holds for all layers
+        ({"network": "fc", "learning_rate": 0.2, "feature_learning_rate": 0.5}, (0.2, 0.5)),
+        ({"network": "fc", "linear_skip": True}, (3e-3, None)),  # goes on from a solution: no large steps
+        ({"network": "cnn"}, (3e-3, None)),
+        ({"loss": "softmax"}, (3e-3, None)),
+    ],
+    ids=str,
+)
+def test_the_layer_on_features_has_a_rate_of_its_own(options, rates):
+    plan = learning._plan(ModelConfig(**options), points=1000)
+    assert (plan.learning_rate, plan.feature_learning_rate) == rates
+
+
+def test_two_runs_with_one_seed_are_the_same_model():
+    options = ModelConfig(network="fc", hidden=(16,), epochs=2, dropout=0.2, feature_dropout=0.1, dim=6, seed=4)
+    one, other = learn(part(), options), learn(part(), options)
+    for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_it_tells_what_it_did():
+    model = learn(part(), ModelConfig(network="fc", hidden=(16,), epochs=2, linear_skip=True), about={"data": "toy"})
+    about = model.about
+    assert about["data"] == "toy" and about["points"] == 60 and about["seconds"] >= 0
+    assert about["config"]["network"] == "fc" and "dim" not in about["config"]
+    assert about["ridge"]["converged"] and about["ridge"]["l2"] > 0
+    assert len(about["training"]["history"]) == 2
+    assert model.training is False
+
+
+def test_one_more_pass_trains_further_and_counts_labels():
+    first, second = part(seed=0), part(seed=1)
+    model = learn(first, ModelConfig(network="fc", hidden=(16,), epochs=1))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    learning.more(model, second, ModelConfig(network="fc", hidden=(16,)))
+    assert all(not torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert model.seen.points == 120
+    assert model.seen.counts.tolist() == (first.Y.sum(0) + second.Y.sum(0)).tolist()
+    learning.more(model, Split(first.X[:0], first.Y[:0]), ModelConfig(network="fc", hidden=(16,)))
+    assert model.seen.points == 120
+    with pytest.raises(hb.DataError, match="this model has 8 labels; the data has 7"):
+        learning.more(model, part(labels=7), ModelConfig())
+
+
+def test_even_one_step_of_one_more_pass_is_one():
+    """A schedule that has fallen to 0 by the last step would leave a portion of one batch without effect."""
+    data, options = part(n=10), ModelConfig(network="fc", hidden=(16,), epochs=1)
+    model = learn(data, options)
+    before = model.scores(data.X)
+    learning.more(model, data, options)
+    assert np.abs(model.scores(data.X) - before).max() > 1e-4
+
+
+@pytest.mark.parametrize("options", [{"knn_weight": 0}, {"head": "linear"}, {"dim": 5, "normalise": False}], ids=str)
+def test_solved_portions_are_averaged_by_their_points(options):
+    """In any order, with the l2 of the first: the same as the mean of models of each portion."""
+    data = part(n=90)
+    cuts = [slice(0, 40), slice(40, 80), slice(80, 90)]
+    portions = [Split(data.X[cut], data.Y[cut]) for cut in cuts]
+    options = options | {"rare_label_boost": 0}  # otherwise labels weigh by their counts so far
+    model = learn(portions[0], ModelConfig(**options))
+    l2 = model.about["ridge"]["l2"]
+    for portion in reversed(portions[1:]):
+        learning.more(model, portion, ModelConfig(**options))
+    apart = [learn(portion, ModelConfig(l2=l2, **options)).scores(data.X) for portion in portions]
+    assert_close(model.scores(data.X), np.average(apart, 0, [40, 40, 10]).astype(np.float32), atol=1e-4, rtol=1e-4)
+    assert model.seen.points == 90
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"network": "gru"}, "network must be one of linear, fc, cnn, lstm; got 'gru'"),
+        ({"network": "cnn"}, "network 'cnn' reads texts, and the data has none; give texts"),
+        ({"network": "cnn", "linear_skip": True}, "linear_skip is of network 'fc'; got network 'cnn'"),
+        ({"network": "cnn", "hidden": (8, 8)}, "network 'cnn' has one hidden layer; got 2 sizes"),
+        ({"network": "fc", "hidden": ()}, "hidden must have at least one size"),
+        ({"network": "lstm", "loss": "ridge"}, "the ridge loss is solved for network 'linear'; got network 'lstm'"),
+        ({"tokenizer": "char"}, "tokenizer must be one of word, bpe; got 'char'"),
+        ({"tokenizer": "bpe", "word_vectors": "v"}, "word_vectors are of words; take tokenizer 'word', not 'bpe'"),
+        ({"vocabulary": 2}, "vocabulary must be a whole number from 3; got 2"),
+        ({"rare_label_boost": 1.5}, "rare_label_boost is a number from 0 to 1; got 1.5"),
+        ({"max_tokens": 0}, "max_tokens must be a whole number from 1; got 0"),
+        ({"hidden_size": 1.5}, "hidden_size must be a whole number from 1; got 1.5"),
+        ({"embedding_dim": 0}, "embedding_dim must be a whole number from 1"),
+        ({"head": "softmax"}, "head must be one of holographic, linear; got 'softmax'"),
+        ({"loss": "hinge"}, "loss must be one of ridge, softmax, query, query-abs, regression, bce; got 'hinge'"),
+        ({"codebook": "dense"}, "codebook must be one of orbit, random, naive; got 'dense'"),
+        ({"loss": "bce"}, "a holographic head has the losses ridge, softmax, query, query-abs, regression; got 'bce'"),
+        ({"head": "linear", "loss": "query"}, "a linear head has the losses ridge, bce, softmax; got 'query'"),
+        ({"network": "fc", "loss": "ridge"}, "the ridge loss is solved for network 'linear'; got network 'fc'"),
+        ({"dim": 0}, "dim must be a whole number from 1, or None to have it chosen; got 0"),
+        ({"dim": 2.5}, "dim must be a whole number"),
+        ({"epochs": 0}, "epochs must be a whole number from 1"),
+        ({"batch_size": "8"}, "batch_size must be a whole number from 1"),
+        ({"l2": 0.0}, "l2 must be a positive number, or None; got 0.0"),
+        ({"l2": float("nan")}, "l2 must be a positive number"),
+        ({"learning_rate": -1.0}, "learning_rate must be a positive number"),
+        ({"feature_learning_rate": 0}, "feature_learning_rate must be a positive number, or None; got 0"),
+        ({"time_limit": 0}, "time_limit must be a positive number"),
+        ({"linear_skip": True}, "linear_skip is of network 'fc'; got network 'linear'"),
+        ({"network": "fc", "feature_dropout": "half"}, "feature_dropout is a share from 0 to below 1; got 'half'"),
+        ({"network": "fc", "dropout": 1.5}, "dropout is a share from 0 to below 1"),
+        ({"network": "fc", "validation": 1.0}, "validation is a share from 0 to below 1; got 1.0"),
+        ({"network": "fc", "learn": ("labels", "all")}, "learn must be one of"),
+        ({"text": True}, "the data has no texts to make features of"),
+    ],
+)
+def test_wrong_options_are_told_in_one_line(options, says):
+    with pytest.raises(hb.HolobindError, match=says) as caught:
+        learn(part(), ModelConfig(**options))
+    assert "\n" not in str(caught.value)
+
+
+def test_data_without_anything_to_learn_is_refused():
+    for shape in ((0, 5, 4), (5, 0, 4), (5, 5, 0)):
+        empty = Split(sparse.csr_array(shape[:2], dtype=np.float32), sparse.csr_array((shape[0], shape[2]), dtype=int))
+        with pytest.raises(
+            hb.DataError, match="nothing to learn from {} points, {} features, {} labels".format(*shape)
+        ):
+            learn(empty)
+    wordless = Split(sparse.csr_array((3, 0), dtype=np.float32), part(n=3).Y, texts=["!", "?", "a"])
+    with pytest.raises(hb.DataError, match="nothing to learn from 3 points, 0 features"):
+        learn(wordless, ModelConfig(text=True))
+
+
+TEXTS = [f"{['sweet', 'sour', 'salty'][i % 3]} number{i}" for i in range(30)]
+
+
+@pytest.mark.parametrize(
+    ("options", "texts", "reads"),
+    [
+        ({}, TEXTS, True),
+        ({"text": False}, TEXTS, False),
+        ({"knn_weight": 0}, TEXTS, False),
+        ({"knn_weight": 0, "text": True}, TEXTS, True),
+        ({"network": "fc", "hidden": (4,), "epochs": 1}, TEXTS, False),
+        ({}, ["?"] * 30, False),
+        ({}, None, False),
+    ],
+    ids=str,
+)
+def test_features_are_made_of_texts_where_errors_are_recalled_or_it_is_said(options, texts, reads):
+    data = part(n=30)
+    model = learn(Split(data.X, data.Y, texts), ModelConfig(**options))
+    assert model.reads_texts == reads
+    assert model.network.n_features == (len(model.tfidf.words) if reads else data.X.shape[1])
+
+
+def test_features_that_were_made_of_texts_are_made_better_only_if_they_are_plain():
+    data = part(n=30)
+    for plain in (True, False):
+        tfidf, X = Tfidf.fit(TEXTS, plain=plain)
+        model = learn(Split(X, data.Y, TEXTS), tfidf=tfidf)
+        assert not model.tfidf.plain and (model.tfidf is tfidf) == (not plain)
+
+
+def test_a_linear_head_that_would_not_fit_is_refused_at_once():
+    linear_skip = Split(
+        sparse.csr_array((3, 100_000), dtype=np.float32), sparse.csr_array((3, 100_000), dtype=np.int32)
+    )
+    with pytest.raises(hb.OptionError, match="100000 x 100000 weights would take 37 GB; take head 'holographic'"):
+        learn(linear_skip, ModelConfig(head="linear"))
+
+
+@pytest.fixture(scope="module")
+def calls():
+    """Functions of the json, email and http packages and the names that they call."""
+    return hb.data.python_calls(["email", "http", "json", "logging", "unittest", "asyncio"], cache=False)
+
+
+def frequent(dataset):
+    """The baseline: the same labels for every point, those that are most frequent in training."""
+    order = np.argsort(-np.asarray(dataset.train.Y.sum(0)), kind="stable")[:5]
+    top = np.broadcast_to(order, (len(dataset.test), 5))
+    return hb.metrics.evaluate(dataset.test.Y, top, dataset.train.Y)
+
+
+@pytest.mark.parametrize("options", [{}, {"network": "fc", "hidden": (64,), "linear_skip": True, "epochs": 3}], ids=str)
+def test_it_reads_python_code_far_better_than_by_label_frequency(calls, options):
+    model = learn(calls.train, ModelConfig(**options), label_names=calls.label_names, tfidf=calls.tfidf)
+    found, baseline = model.evaluate(calls.test), frequent(calls)
+    assert found["P@1"] > 1.35 * baseline["P@1"]
+    assert found["nDCG@5"] > 1.35 * baseline["nDCG@5"]
+    assert found["PSP@5"] > 1.7 * baseline["PSP@5"]

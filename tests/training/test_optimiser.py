@@ -1,0 +1,79 @@
+"""RowAdam against its equations, compiled and not."""
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from holobind.training import optimiser
+from holobind.training.optimiser import RowAdam
+
+N, D = 50, 16
+
+
+def batches(count, seed=0):
+    """Sparse gradients; some name a row twice."""
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(count):
+        rows = torch.randint(N // 2, (1, 12), generator=generator)
+        yield torch.sparse_coo_tensor(rows, torch.randn(12, D, generator=generator), (N, D), check_invariants=True)
+
+
+def by_definition(grads, weight, lr, b1=0.9, b2=0.999, eps=1e-8):
+    weight = weight.double().clone()
+    m, v, t = torch.zeros(N, D).double(), torch.zeros(N).double(), torch.zeros(N).double()
+    for grad in grads:
+        touched = torch.zeros(N, dtype=torch.bool)
+        touched[grad._indices()[0]] = True
+        for r in touched.nonzero()[:, 0].tolist():
+            g = grad.to_dense()[r].double()
+            t[r] += 1
+            m[r] = b1 * m[r] + (1 - b1) * g
+            v[r] = b2 * v[r] + (1 - b2) * (g @ g) / D
+            weight[r] -= lr * (m[r] / (1 - b1 ** t[r])) / ((v[r] / (1 - b2 ** t[r])).sqrt() + eps)
+    return weight
+
+
+@pytest.mark.parametrize("way", ["compiled", "compiled on two threads", "by_operations", "float64"])
+def test_a_step_is_adams_with_one_second_moment_a_row(way, monkeypatch):
+    dtype = torch.float64 if way == "float64" else torch.float32
+    start = torch.randn(N, D, generator=torch.Generator().manual_seed(9), dtype=dtype)
+    weight = nn.Parameter(start.clone())
+    if way == "by_operations":
+        monkeypatch.setattr(optimiser, "compiled", optimiser.by_operations)
+    threads = torch.get_num_threads()
+    if way == "compiled on two threads":
+        torch.set_num_threads(2)
+        monkeypatch.setattr(optimiser, "SMALL", 0)
+    adam = RowAdam([weight], lr=0.1)
+    for grad in batches(20):
+        weight.grad = grad.to(dtype)
+        adam.step()
+    torch.set_num_threads(threads)
+    wanted = by_definition(batches(20), start, 0.1)
+    assert_close(weight.detach().double(), wanted, atol=1e-9 if dtype == torch.float64 else 2e-5, rtol=1e-4)
+    assert torch.equal(weight[N // 2 :], start[N // 2 :])  # never touched, never changed
+
+
+def test_threads_do_not_change_the_result(monkeypatch):
+    found, before = [], torch.get_num_threads()
+    monkeypatch.setattr(optimiser, "SMALL", 0)
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        weight = nn.Parameter(torch.zeros(N, D))
+        adam = RowAdam([weight], lr=0.1)
+        for grad in batches(5):
+            weight.grad = grad
+            adam.step()
+        found.append(weight.detach().clone())
+    torch.set_num_threads(before)
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
+
+
+def test_nothing_touched_changes_nothing():
+    weight = nn.Parameter(torch.ones(N, D))
+    adam = RowAdam([weight])
+    adam.step()
+    weight.grad = torch.sparse_coo_tensor(torch.zeros(1, 0).long(), torch.zeros(0, D), (N, D), check_invariants=True)
+    adam.step()
+    assert (weight == 1).all()
