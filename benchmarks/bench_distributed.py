@@ -80,11 +80,11 @@ def work(batch, steps, loss):
     }
     X = part.X[:1024]
     for name, together in (("alone", False), ("together", True)):
-        model.top_k(X[:64], together=together)
+        model.top_k(X[:64], distributed=together)
         if world > 1:
             torch.distributed.barrier()
         began = time.perf_counter()
-        model.top_k(X, together=together)
+        model.top_k(X, distributed=together)
         found[f"rows predicted a second by each, {name}"] = round(X.shape[0] / (time.perf_counter() - began))
     if fabric.global_rank == 0:
         print(json.dumps(found))

@@ -116,7 +116,7 @@ def made(dataset):
 def prepare(dataset, source, folder):
     """The files that contenders read."""
     (folder / "source.txt").write_text(str(source.resolve()))
-    for name, part in dataset.parts.items():
+    for name, part in dataset.splits.items():
         for what, matrix in (("X", normalize(part.X)), ("Y", part.Y)):
             stored = sparse.csr_matrix(matrix, dtype=np.float32)
             sparse.save_npz(folder / f"{name}.{what}.npz", stored, compressed=False)

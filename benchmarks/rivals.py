@@ -65,7 +65,7 @@ def holobind(task, text=None):
 
     def learn(part):
         config = hb.ModelConfig(seed=task.seed, text=text)
-        return hb.learn(part, config, label_names=data.label_names, tfidf=data.tfidf, about={"data": data.name})
+        return hb.learn(part, config, label_names=data.label_names, tfidf=data.tfidf, metadata={"data": data.name})
 
     # Functions are compiled when they are first called, once on a machine: here, on a few rows, and on few features.
     few = hb.data.Split(data.train.X[:50], data.train.Y[:50], data.train.texts and data.train.texts[:50])

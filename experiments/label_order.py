@@ -51,7 +51,7 @@ def main() -> None:
             network="fc", loss=chosen.loss, dim=chosen.dim, feature_dropout=chosen.left_out, seed=seed
         )  # fmt: skip
         for name, order in orders(np.asarray(train.Y.sum(0)), chosen.dim, seed).items():
-            learning._order = lambda head, seen, order=order: order  # type: ignore[assignment, misc]
+            learning._label_order = lambda head, seen, label_order=order: order  # type: ignore[assignment, misc]
             found = hb.learn(train, config).evaluate(test)
             runs.setdefault(name, []).append([round(found[measure], 2) for measure in MEASURES])
             sys.stderr.write(f"seed {seed}, {name}: {runs[name][-1]}\n")

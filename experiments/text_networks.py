@@ -42,7 +42,7 @@ MEASURES = ("P@1", "P@3", "P@5", "PSP@1", "PSP@5")
 def measured(dataset, config):
     model = hb.learn(dataset.train, config)
     found = model.evaluate(dataset.test)
-    training = model.about["training"]
+    training = model.metadata["training"]
     last = training["history"][-1]
     return {
         **{name: round(found[name], 2) for name in MEASURES},
@@ -53,7 +53,7 @@ def measured(dataset, config):
 
 
 def validated(dataset, config):
-    history = hb.learn(dataset.train, config).about["training"]["history"]
+    history = hb.learn(dataset.train, config).metadata["training"]["history"]
     curve = [round(entry["P@1"], 1) for entry in history]
     return {"P@1": max(curve), "best_epoch": int(np.argmax(curve)) + 1, "curve": curve}
 

@@ -65,7 +65,7 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
     options = {"dim": np.int64(4), "l2": np.float32(0.5), "hidden": np.array([8]), "seed": np.int64(1)}
     clf = clone(Classifier(**options)).fit(X, Y)
     clf.save(tmp_path / "m")
-    assert clf.model_.about["config"]["dim"] == 4
+    assert clf.model_.metadata["config"]["dim"] == 4
 
 
 @pytest.mark.parametrize("options", [{"dim": 0}, {"network": "tree"}, {"loss": "bce"}, {"l2": "x"}], ids=str)
@@ -300,7 +300,7 @@ def test_portions_are_learned_one_after_the_other(options):
             scores.append(clf.score(test_X, test_Y))
     assert scores[-1] > scores[0] + 0.02
     assert scores[-1] > 0.7
-    assert clf.model_.seen.points == 2400
+    assert clf.model_.frequencies.points == 2400
 
 
 def test_portions_in_the_same_order_give_the_same_model():
@@ -343,7 +343,7 @@ def test_texts_come_in_portions_with_the_words_of_the_first():
     clf = Classifier(text=True).partial_fit(documents[:40], sets[:40])
     words = clf.model_.tfidf.words
     clf.partial_fit(documents[40:], sets[40:])
-    assert clf.model_.tfidf.words == words and clf.model_.seen.points == 80
+    assert clf.model_.tfidf.words == words and clf.model_.frequencies.points == 80
     assert clf.score(documents, sets) > 0.9
 
 
@@ -362,7 +362,7 @@ def test_texts_come_in_portions_with_the_words_of_the_first():
 )
 def test_a_saved_estimator_predicts_the_same_in_the_same_form(tmp_path, y_of):
     X, Y = points()
-    clf = Classifier(threshold=0.3, dim=4, hidden=(3,), learn=()).fit(X, y_of(Y))
+    clf = Classifier(threshold=0.3, dim=4, hidden=(3,), trainable=()).fit(X, y_of(Y))
     clf.save(tmp_path / "m")
     found = Classifier.load(tmp_path / "m")
     one, other = clf.predict(X), found.predict(X)
@@ -405,7 +405,7 @@ def test_models_made_otherwise_can_be_loaded_as_estimators(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "about",
+    "metadata",
     [
         {"estimator": {"kind": "x"}},
         {"estimator": {"kind": ["classes"]}},
@@ -421,7 +421,7 @@ def test_models_made_otherwise_can_be_loaded_as_estimators(tmp_path):
 def test_a_file_that_does_not_say_how_to_predict_is_refused(tmp_path, about):
     X, Y = points()
     clf = Classifier().fit(X, sets_of(Y))
-    clf.model_.about = about
+    clf.model_.metadata = about
     clf.model_.save(tmp_path / "m")
     with pytest.raises(hb.FileError, match="does not say how to predict with it"):
         Classifier.load(tmp_path / "m")

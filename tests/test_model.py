@@ -24,7 +24,7 @@ def test_every_way_to_read_scores_agrees():
 @pytest.mark.parametrize("options", [HEADS[0], HEADS[2], HEADS[6]], ids=str)
 def test_a_head_that_numbers_labels_its_own_way_is_not_seen_from_outside(options):
     plain, order = build("fc", options), np.random.default_rng(1).permutation(L)
-    model = build("fc", options, order=order)
+    model = build("fc", options, label_order=order)
     assert np.array_equal(model.scores(X)[:, order], plain.scores(X))
     for mine, theirs in zip(model.top_k(X, 4), plain.top_k(X, 4), strict=True):
         wanted = order[theirs] if theirs.dtype == np.int64 else theirs
@@ -34,7 +34,7 @@ def test_a_head_that_numbers_labels_its_own_way_is_not_seen_from_outside(options
     labels, offsets = torch.tensor([1, 2, 3]), torch.tensor([0, 2])
     assert torch.equal(model(rows, torch.from_numpy(order)[labels], offsets), plain(rows, labels, offsets))
     assert np.array_equal(model.arranged(Y).toarray(), Y.toarray()[:, order])
-    assert model.scores(X).flags.c_contiguous and np.array_equal(model.order, order)
+    assert model.scores(X).flags.c_contiguous and np.array_equal(model.label_order, order)
     for wrong in (-1, L):
         with pytest.raises(hb.LabelError):
             model(rows, torch.tensor([1, 2, wrong]), offsets)
@@ -45,13 +45,13 @@ def test_a_head_that_numbers_labels_its_own_way_is_not_seen_from_outside(options
 @pytest.mark.parametrize("order", [np.zeros(L, int), np.arange(5), range(1, L + 1)])
 def test_an_order_names_every_label_once(order):
     with pytest.raises(hb.OptionError, match="name each of the 9 labels once"):
-        build(order=order)
+        build(label_order=order)
 
 
 def test_label_sets_stay_as_they_are_when_they_are_arranged():
     scale_columns = sparse.csr_array(Y * np.arange(1.0, L + 1))
     before = scale_columns.copy()
-    build(order=np.arange(L)[::-1]).arranged(scale_columns)
+    build(label_order=np.arange(L)[::-1]).arranged(scale_columns)
     assert (scale_columns != before).nnz == 0
 
 

@@ -31,13 +31,13 @@ def same(one, other):
 @pytest.mark.parametrize("options", HEADS, ids=str)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_loaded_model_is_the_saved_one(tmp_path, network, options):
-    model = build(network, options, normalise=network == "linear_skip", about={"data": "toy", "metrics": {"P@1": 50.0}})
+    model = build(network, options, normalise=network == "linear_skip", metadata={"data": "toy", "metrics": {"P@1": 50.0}})
     model.save(tmp_path / "m")
     found = hb.load(tmp_path / "m")
     same(model, found)
     assert found.network.config() == model.network.config()
-    assert found.normalise == model.normalise and found.about == model.about
-    assert found.seen.points == N and np.array_equal(found.seen.counts, SEEN.counts)
+    assert found.normalise == model.normalise and found.metadata == model.metadata
+    assert found.frequencies.points == N and np.array_equal(found.frequencies.counts, SEEN.counts)
     assert found.label_names is None and found.tfidf is None and not found.training
     learned = {name for name, p in model.named_parameters() if p.requires_grad}
     assert {name for name, p in found.named_parameters() if p.requires_grad} == learned
@@ -47,11 +47,11 @@ def test_a_loaded_model_is_the_saved_one(tmp_path, network, options):
 
 
 def test_the_heads_own_numbers_of_labels_come_back(tmp_path):
-    model = build(order=np.random.default_rng(1).permutation(L))
+    model = build(label_order=np.random.default_rng(1).permutation(L))
     model.save(tmp_path / "m")
     found = hb.load(tmp_path / "m")
     same(model, found)
-    assert np.array_equal(found.order, model.order)
+    assert np.array_equal(found.label_order, model.label_order)
 
 
 def test_a_head_without_bias_comes_back_without(tmp_path):
@@ -168,9 +168,9 @@ REFUSED = {
     "a codebook that is a list": (setting("head", "codebook", to=[]), "codebook must be one of"),
     "a strange seed": (setting("head", "seed", to="7"), "seed"),
     "no seed": (setting("head", "seed", to=None), "seed"),
-    "a strange learn": (setting("head", "learn", to=["all"]), "learn must be one of"),
-    "no learn": (setting("head", "learn", to=None), "TypeError"),
-    "learned labels that are not there": (setting("head", "learn", to=["labels"]), "lacks its label vectors, 3 of 4"),
+    "a strange learn": (setting("head", "trainable", to=["all"]), "learn must be one of"),
+    "no learn": (setting("head", "trainable", to=None), "TypeError"),
+    "learned labels that are not there": (setting("head", "trainable", to=["labels"]), "lacks its label vectors, 3 of 4"),
     "naive labels that are not there": (setting("head", "codebook", to="naive"), "lacks its label vectors, 9 of 4"),
     "huge features": (setting("network", "n_features", to=10**12), "shape"),
     "beyond 64 bits": (setting("network", "n_features", to=10**30), "is not a model as holobind writes them"),
@@ -183,7 +183,7 @@ REFUSED = {
     "many layers": (setting("network", "hidden", to=[1] * 10**6), "more layers than it has weights"),
     "a strange dropout": (setting("network", "dropout", to=2), "share from 0 to below 1"),
     "strange features": (setting("normalise", to="yes"), "other types than it should"),
-    "strange notes": (setting("about", to=[]), "other types than it should"),
+    "strange notes": (setting("metadata", to=[]), "other types than it should"),
     "a weight missing": (without("network.first.weight"), "its network lacks 'first.weight'"),
     "a weight too many": (tensor("network.second", torch.ones(2)), "its network has a strange 'second'"),
     "something else": (tensor("virus", torch.ones(2)), "it holds 'virus', which no model has"),
@@ -245,7 +245,7 @@ def test_hostile_words_are_refused(tmp_path, change, says):
         hb.load(hostile(tmp_path / "m", text_model(), change))
 
 
-@pytest.mark.parametrize(("codebook", "learn"), [("random", ["labels"]), ("naive", [])])
+@pytest.mark.parametrize(("codebook", "trainable"), [("random", ["labels"]), ("naive", [])])
 def test_label_vectors_that_the_file_lacks_are_not_drawn(tmp_path, codebook, learn):
     """A million labels of a million numbers would be 4 TB; the counts and weights that claim them are 8 MB."""
 
@@ -253,7 +253,7 @@ def test_label_vectors_that_the_file_lacks_are_not_drawn(tmp_path, codebook, lea
         tensors["label_counts"] = torch.zeros(10**6, dtype=torch.int32)
         tensors["network.first.weight"], tensors["network.offset"] = torch.zeros(1, 10**6), torch.zeros(10**6)
         header["network"] |= {"n_features": 1, "out_features": 10**6}
-        header["head"] |= {"dim": 10**6, "codebook": codebook, "learn": learn}
+        header["head"] |= {"dim": 10**6, "codebook": codebook, "trainable": learn}
 
     with pytest.raises(hb.FileError, match="lacks its label vectors, 1000000 of 1000000"):
         hb.load(hostile(tmp_path / "m", build(), claim))

@@ -43,9 +43,9 @@ def run(name, part, seed, **options):
     wall, used = time.perf_counter() - began, time.process_time() - used
     found = figures(held.Y, top, train.Y) | {"cpu": cpu, "MB": size}
     found |= {"rows/s": len(held) / wall, "rows/cpu s": len(held) / used}
-    chosen = f"d{model.head.codebook.dim} l2 {model.about['ridge']['l2']:.2g}"
-    if "recall" in model.about:
-        said = model.about["recall"]
+    chosen = f"d{model.head.codebook.dim} l2 {model.metadata['ridge']['l2']:.2g}"
+    if "recall" in model.metadata:
+        said = model.metadata["recall"]
         chosen += f" r{said['idf_power']:g} p{said['similarity_power']:g} a{said['knn_weight']:g}"
     print(line(f"{name[:9]} {seed} {chosen}", found), f"{cpu:5.1f} s {found['MB']:6.2f} MB", flush=True)
     return found

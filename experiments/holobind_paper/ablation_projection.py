@@ -87,5 +87,5 @@ def with_exact_inverse(job: Job, out: Path) -> dict[str, Any]:
     model = Model(body, head, metrics.frequencies(dataset.train.Y))
     plan = train.TrainConfig(**training.plan_of(config))
     at = train.fit(model, model.examples(dataset.train.X), dataset.train.Y, plan)
-    model.about = {"training": {"plan": asdict(plan), "history": at.history, "best epoch": at.best_epoch + 1}}
+    model.metadata = {"training": {"plan": asdict(plan), "history": at.history, "best epoch": at.best_epoch + 1}}
     return training.measured(model.eval(), job.source)

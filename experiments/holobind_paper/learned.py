@@ -39,7 +39,7 @@ def run(
     for source, hidden, dim in places:
         shape = {"hidden": (hidden, hidden)}
         jobs.append(Job(source, f"fixed {hidden} {dim}", training.hrr_fc(dim, **shape)))
-        jobs.append(Job(source, f"learned {hidden} {dim}", training.hrr_fc(dim, **shape, learn=tuple(parts))))
+        jobs.append(Job(source, f"learned {hidden} {dim}", training.hrr_fc(dim, **shape, trainable=tuple(parts))))
     trained = training.finish(out, jobs, seed, quick)
     rows = []
     for source, hidden, dim in places:

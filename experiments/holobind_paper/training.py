@@ -139,7 +139,7 @@ def measured(model: Any, source: Source) -> Numbers:
     assert dataset.test is not None
     found: Numbers = {"scores": model.evaluate(dataset.test, dataset=source.name).scores}
     found["parameters"] = model.sizes()["parameters"]
-    if told := model.about.get("training"):
+    if told := model.metadata.get("training"):
         history = told["history"]
         found |= {"best_epoch": told["best epoch"], "epochs_run": len(history)}
         found["validation"] = [entry["P@1"] for entry in history if "P@1" in entry]
@@ -247,7 +247,7 @@ def _title(job: Job) -> str:
         return "ridge, recall" if config.uses_knn else "ridge"
     words = [config.network, *(str(n) for n in config.hidden or HIDDEN[config.network]), config.loss or "softmax"]
     if config.head == "holographic":
-        words += [config.codebook, str(config.dim), *("learned-" + part for part in config.learn)]
+        words += [config.codebook, str(config.dim), *("learned-" + part for part in config.trainable)]
     if job.compute is not None:
         words.append(job.setup)
     return "-".join(words)

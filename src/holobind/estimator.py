@@ -72,7 +72,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         loss: str | None = None,
         dim: int | None = None,
         codebook: str = "orbit",
-        learn: Sequence[str] = (),
+        trainable: Sequence[str] = (),
         linear_skip: bool = False,
         hidden: Sequence[int] | None = None,
         dropout: float | None = None,
@@ -83,7 +83,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         normalise: bool = True,
         text: bool = False,
         tokenizer: str = "word",
-        vocabulary: int = 50_000,
+        vocab_size: int = 50_000,
         max_tokens: int = 500,
         word_vectors: str | Path | None = None,
         embedding_dim: int | None = None,
@@ -107,7 +107,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.loss = loss
         self.dim = dim
         self.codebook = codebook
-        self.learn = learn
+        self.trainable = learn
         self.linear_skip = linear_skip
         self.hidden = hidden
         self.dropout = dropout
@@ -118,7 +118,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.normalise = normalise
         self.text = text
         self.tokenizer = tokenizer
-        self.vocabulary = vocabulary
+        self.vocab_size = vocab_size
         self.max_tokens = max_tokens
         self.word_vectors = word_vectors
         self.embedding_dim = embedding_dim
@@ -210,14 +210,14 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def save(self, path: str | Path) -> None:
         """Write one file, which `HolographicClassifier.load`, `holobind.load` and the command line read."""
         check_is_fitted(self, "model_")
-        self.model_.about["estimator"] = {**self.targets_.as_json(), "threshold": self.threshold}
+        self.model_.metadata["estimator"] = {**self.targets_.as_json(), "threshold": self.threshold}
         self.model_.save(path)
 
     @classmethod
     def load(cls, path: str | Path) -> "HolographicClassifier":
         """The estimator of a model file, also of one that the command line wrote."""
         model = models.load(path)
-        said, options = (model.about.get(name, {}) for name in ("estimator", "config"))
+        said, options = (model.metadata.get(name, {}) for name in ("estimator", "config"))
         try:
             known = {name: _plain(value) for name, value in dict(options).items() if name in SETTINGS}
             ModelConfig(**known)
@@ -278,7 +278,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def _labels_a_point(self) -> int:
         if self.targets_.kind == "classes":
             return 1
-        counts, points = self.model_.seen
+        counts, points = self.model_.frequencies
         return int(np.clip(round(counts.sum() / points), 1, self.model_.n_labels))
 
 

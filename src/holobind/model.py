@@ -43,40 +43,40 @@ class Model(nn.Module):
     order   which label is the head's first, its second, and so on, if that is not the order of their numbers
     """
 
-    _order: Tensor | None
+    _label_order: Tensor | None
     _places: Tensor | None
 
     def __init__(
         self,
         network: Network,
         head: Head,
-        seen: metrics.Frequencies,
+        frequencies: metrics.Frequencies,
         *,
         normalise: bool = True,
         tfidf: Tfidf | None = None,
         tokenizer: "Tokenizer | None" = None,
         max_tokens: int = MAX_TOKENS,
         label_names: Sequence[str] | None = None,
-        about: dict[str, Any] | None = None,
-        order: NDArray[np.int64] | None = None,
+        metadata: dict[str, Any] | None = None,
+        label_order: NDArray[np.int64] | None = None,
     ) -> None:
         super().__init__()
         self.network, self.head = network, head
-        self.seen, self.normalise, self.tfidf = seen, normalise, tfidf
+        self.frequencies, self.normalise, self.tfidf = frequencies, normalise, tfidf
         self.tokenizer, self.max_tokens = tokenizer, max_tokens
         self.label_names = None if label_names is None else list(label_names)
-        self.about = about or {}
-        order = None if order is None else np.array(order, np.int64)
+        self.metadata = metadata or {}
+        order = None if label_order is None else np.array(label_order, np.int64)
         if order is not None and not np.array_equal(np.sort(order), np.arange(head.n_labels)):
             raise OptionError(f"order must name each of the {head.n_labels} labels once")
         # They move with the model, but are not weights.
-        self.register_buffer("_order", None if order is None else torch.from_numpy(order), persistent=False)
+        self.register_buffer("_label_order", None if order is None else torch.from_numpy(order), persistent=False)
         places = None if order is None else torch.from_numpy(np.argsort(order))
         self.register_buffer("_places", places, persistent=False)
 
     @property
-    def order(self) -> NDArray[np.int64] | None:
-        return None if self._order is None else self._order.cpu().numpy()
+    def label_order(self) -> NDArray[np.int64] | None:
+        return None if self._label_order is None else self._label_order.cpu().numpy()
 
     @property
     def n_labels(self) -> int:
@@ -102,11 +102,11 @@ class Model(nn.Module):
         """Label sets by the head's numbers.  Shapes: sparse (rows, L) -> sparse (rows, L)"""
         return Y if self._places is None else _renumbered(Y, self._places.cpu().numpy(), self.n_labels)
 
-    def best(self, h: Tensor, k: int, *, together: bool = False) -> tuple[Tensor, Tensor]:
+    def best(self, h: Tensor, k: int, *, distributed: bool = False) -> tuple[Tensor, Tensor]:
         """The k best labels by what the network gave.  Shapes: (rows, in) -> 2 x (rows, k)"""
         with torch.inference_mode():
-            scores, found = self._shared_top_k(h, k) if together else self.head.top_k(h, k)
-            return scores, found if self._order is None else self._order[found]
+            scores, found = self._shared_top_k(h, k) if distributed else self.head.top_k(h, k)
+            return scores, found if self._label_order is None else self._label_order[found]
 
     def examples(self, inputs: Inputs) -> Examples:
         """Inputs as the network takes them: features in rows, or texts if the model was trained on texts."""
@@ -168,7 +168,7 @@ class Model(nn.Module):
             self.train(was)
 
     def top_k(
-        self, inputs: Inputs, k: int = 5, *, together: bool = False, progress: ProgressCallback | None = None
+        self, inputs: Inputs, k: int = 5, *, distributed: bool = False, progress: ProgressCallback | None = None
     ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
         """The k best labels of each row: their scores, best first, and their numbers.  Shapes: -> 2 x (rows, k)
 
@@ -181,9 +181,9 @@ class Model(nn.Module):
         scores, ids = np.empty((len(examples), k), np.float32), np.empty((len(examples), k), np.int64)
 
         def best(h: Tensor) -> tuple[Tensor, Tensor]:
-            return self.best(h, k, together=together)
+            return self.best(h, k, distributed=distributed)
 
-        for index, (values, found) in self.outputs(examples, best, progress, side_by_side=not together):
+        for index, (values, found) in self.outputs(examples, best, progress, side_by_side=not distributed):
             scores[index], ids[index] = values.float().cpu().numpy(), found.cpu().numpy()
         return scores, ids
 
@@ -192,7 +192,7 @@ class Model(nn.Module):
         if not torch.distributed.is_initialized():
             return self.head.top_k(h, k)
         rank, world = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        shares = [self.head.share(r, world) for r in range(world)]
+        shares = [self.head.label_range(r, world) for r in range(world)]
         mine = self.head.top_k(h, k, labels=shares[rank])
         parts: list[list[Tensor]] = []
         for found in mine:
@@ -218,7 +218,7 @@ class Model(nn.Module):
         rows, labels = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for index, (found, offsets) in self.outputs(examples, lambda h: self.head.present(h, threshold)):
             rows.append(np.repeat(index, np.diff(offsets.cpu().numpy(), append=len(found))))
-            labels.append((found if self._order is None else self._order[found]).cpu().numpy())
+            labels.append((found if self._label_order is None else self._label_order[found]).cpu().numpy())
         at = np.concatenate(rows), np.concatenate(labels)
         return sparse.csr_array((np.ones(len(at[0]), np.int32), at), shape=(len(examples), self.n_labels))
 
@@ -229,7 +229,7 @@ class Model(nn.Module):
         *,
         label_names: Sequence[str] | None = None,
         dataset: str = "",
-        together: bool = False,
+        distributed: bool = False,
         progress: ProgressCallback | None = None,
     ) -> metrics.Evaluation:
         """Every measure on a part; propensities are those of the training part that the model has seen.
@@ -238,12 +238,12 @@ class Model(nn.Module):
                       does not know is one that it never finds
         together      as in `top_k`
         """
-        Y, seen, inputs = part.Y, self.seen, self.inputs_of(part)
+        Y, seen, inputs = part.Y, self.frequencies, self.inputs_of(part)
         if label_names is not None and self.label_names is not None and list(label_names) != self.label_names:
             Y, seen = self._by_name(Y, label_names)
         elif Y.shape[1] != self.n_labels:
             raise DataError(f"this model has {self.n_labels} labels; the data has {Y.shape[1]}")
-        top = self.top_k(inputs, min(k, self.n_labels), together=together, progress=progress)[1]
+        top = self.top_k(inputs, min(k, self.n_labels), distributed=distributed, progress=progress)[1]
         return metrics.evaluate(Y, top, seen if seen.points > 2 else None, k=k, dataset=dataset)
 
     def _by_name(self, Y: Any, names: Sequence[str]) -> tuple[Any, metrics.Frequencies]:
@@ -257,8 +257,8 @@ class Model(nn.Module):
             raise DataError(
                 f"this model knows none of the {len(occurring)} labels of the data; one is {names[occurring[0]][:40]!r}"
             )
-        counts = np.pad(self.seen.counts, (0, len(number) - self.n_labels))
-        return _renumbered(Y, to, len(number)), metrics.Frequencies(counts, self.seen.points)
+        counts = np.pad(self.frequencies.counts, (0, len(number) - self.n_labels))
+        return _renumbered(Y, to, len(number)), metrics.Frequencies(counts, self.frequencies.points)
 
     def inputs_of(self, part: Split) -> Inputs:
         """What of a part this model reads: its texts, if it was trained on texts, or its features."""

@@ -3,7 +3,7 @@
 The file is a `container` of kind "model" and version 1. Its header:
 
     network    {"class": "fc", "recall", "cnn" or "lstm", and what its `config` says}
-    head       {"class": "holographic", "dim", "codebook", "seed", "loss", "learn"} or {"class": "linear", "loss"}
+    head       {"class": "holographic", "dim", "codebook", "seed", "loss", "trainable"} or {"class": "linear", "loss"}
     normalise  whether rows of features are scaled to length 1
     tokens     of a text network: {"kind", "lowercase", "max_tokens": tokens read of a text, "merges": how many}
     about      how it was trained: data, options, seconds, metrics; any JSON
@@ -55,16 +55,16 @@ class Stored(Protocol):
 
     network: Network
     head: Head
-    seen: metrics.Frequencies
+    frequencies: metrics.Frequencies
     normalise: bool
     tfidf: Tfidf | None
     tokenizer: "Tokenizer | None"
     max_tokens: int
     label_names: list[str] | None
-    about: dict[str, Any]
+    metadata: dict[str, Any]
 
     @property
-    def order(self) -> NDArray[np.int64] | None: ...
+    def label_order(self) -> NDArray[np.int64] | None: ...
 
 
 def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
@@ -72,8 +72,8 @@ def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise OptionError(f"dtype must be torch.float32, float16 or bfloat16; got {dtype}")
     tensors: dict[str, Tensor] = {
-        "label_counts": torch.from_numpy(model.seen.counts.astype(np.int32)),
-        "points": torch.tensor([model.seen.points]),
+        "label_counts": torch.from_numpy(model.frequencies.counts.astype(np.int32)),
+        "points": torch.tensor([model.frequencies.points]),
     }
     state = model.network.state_dict(prefix="network.") | model.head.state_dict(prefix="head.")
     for name, tensor in state.items():
@@ -85,8 +85,8 @@ def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
         if not _finite(tensors[name]):
             why = "they do not fit, take torch.float32" if _finite(tensor) else "training has failed"
             raise DataError(f"{name} holds NaN or infinite numbers in {tensors[name].dtype}: {why}")
-    if model.order is not None:
-        tensors["label_order"] = torch.from_numpy(model.order.astype(np.int32))
+    if model.label_order is not None:
+        tensors["label_order"] = torch.from_numpy(model.label_order.astype(np.int32))
     if model.label_names is not None:
         tensors["label_names"] = storage.packed(model.label_names)
     if model.tfidf is not None:
@@ -95,7 +95,7 @@ def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
         "network": {"class": _name_of(model.network), **model.network.config()},
         "head": _describe(model.head),
         "normalise": model.normalise,
-        "about": model.about,
+        "metadata": model.metadata,
     }
     if _wants_tokens(type(model.network)):
         if model.tokenizer is None:
@@ -155,22 +155,22 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, A
     network.check()
     if isinstance(network, RidgeKnn) and network.n_labels != len(counts):
         raise FileError(f"its network was solved for {str(network.n_labels)[:20]} labels; it has {len(counts)}")
-    if isinstance(network, RidgeKnn) and (book := head_said.get("codebook")) != ("unit" if network.plain else "orbit"):
+    if isinstance(network, RidgeKnn) and (book := head_said.get("codebook")) != ("one_hot" if network.plain else "orbit"):
         raise FileError(f"its network was solved for other label vectors than {str(book)[:20]!r}")
     if isinstance(network, RidgeKnn) and (head_said.get("loss"), head_said.get("seed")) != ("softmax", network.seed):
         raise FileError("its head has another loss or seed than its network was solved for")
     head = _head(head_said, network.out_features, len(counts), parts["head"])
-    if not isinstance(header["normalise"], bool) or not isinstance(header["about"], dict):
+    if not isinstance(header["normalise"], bool) or not isinstance(header["metadata"], dict):
         raise FileError("its header has other types than it should")
     return {
         "network": network,
         "head": head,
-        "seen": seen,
+        "frequencies": seen,
         "normalise": header["normalise"],
         "tfidf": tfidf,
         "label_names": names,
-        "order": order,
-        "about": header["about"],
+        "label_order": order,
+        "metadata": header["metadata"],
         **tokens,
     }
 
@@ -182,10 +182,10 @@ def _head(said: dict[str, Any], inside: int, n_labels: int, tensors: dict[str, T
         raise FileError(f"it has a head {str(kind)[:40]!r}; this holobind knows holographic and linear")
     width = rows = said.get("dim") if kind == "holographic" else n_labels
     if layer and kind == "holographic" and isinstance(width, int):
-        rows = layer_rows(n_labels, width, said["codebook"], said["loss"], said["learn"])
+        rows = layer_rows(n_labels, width, said["codebook"], said["loss"], said["trainable"])
     if not isinstance(width, int) or (tuple(tensors["weight"].shape) != (rows, inside) if layer else width != inside):
         raise FileError(f"its head is of size {str(width)[:20]}, which does not fit its weights")
-    if kind == "holographic" and ("labels" in said["learn"] or said["codebook"] == "naive"):
+    if kind == "holographic" and ("labels" in said["trainable"] or said["codebook"] == "naive"):
         # These vectors are stored, and would be drawn before they are compared: first see that the file has them.
         rows = -(-n_labels // width) if said["codebook"] == "orbit" else n_labels
         if not any(tuple(t.shape) == (rows, width) for name, t in tensors.items() if name.startswith("codebook.")):
@@ -196,7 +196,7 @@ def _head(said: dict[str, Any], inside: int, n_labels: int, tensors: dict[str, T
     else:
         prior = torch.zeros(n_labels) if "prior" in tensors else None
         head = HolographicHead(
-            layer, n_labels, width, said["codebook"], said["loss"], said["seed"], said["learn"], bias=bias, prior=prior
+            layer, n_labels, width, said["codebook"], said["loss"], said["seed"], said["trainable"], bias=bias, prior=prior
         )
     _check_shapes("head", dict(head.state_dict()), tensors)
     head.load_state_dict(tensors)
@@ -234,7 +234,7 @@ def _unpack(said: dict[str, Any], tensors: dict[str, Tensor], vocab_size: Any) -
 
 def _describe(head: Head) -> dict[str, Any]:
     if isinstance(head, LinearHead):
-        return {"class": "linear", "loss": head.kind}
+        return {"class": "linear", "loss": head.loss_name}
     if head.drawn is None:
         raise OptionError("a head with a codebook of your own cannot be saved; name one: 'orbit' or 'random'")
     codebook, seed = head.drawn
@@ -243,8 +243,8 @@ def _describe(head: Head) -> dict[str, Any]:
         "dim": head.codebook.dim,
         "codebook": codebook,
         "seed": seed,
-        "loss": head.kind,
-        "learn": list(head.learn),
+        "loss": head.loss_name,
+        "trainable": list(head.trainable),
     }
 
 

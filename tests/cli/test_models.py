@@ -65,7 +65,7 @@ def test_texts_in_labels_out(capsys, calls, tmp_path):
     code, out, _ = run(capsys, "inspect", model, "--json")
     about = json.loads(out)
     assert code == 0 and about["reads"] == "texts" and about["labels"] == dataset.n_labels
-    assert about["about"]["data"] == "calls" and about["about"]["test"]["P"] == measured["P"]
+    assert about["metadata"]["data"] == "calls" and about["metadata"]["test"]["P"] == measured["P"]
     code, out, _ = run(capsys, "inspect", model)
     assert code == 0 and "solved in closed form" in out and f"P@1 {measured['P'][0]:.2f}" in out
 

@@ -120,7 +120,7 @@ def test_the_top_k_with_a_shift_is_a_full_sort_of_shifted_scores(kind, size, see
     v[2] = 0  # nothing but the shift
     dense = v @ every_vector(plain).T + shift
     for memory in (1, 1000, 256 << 20):
-        parts = [book.top_k(v, k, labels=book.share(rank, world), memory=memory) for rank in range(world)]
+        parts = [book.top_k(v, k, labels=book.label_range(rank, world), memory=memory) for rank in range(world)]
         found, ids = merged(parts, k)
         assert_close(found, dense.gather(1, full_sort(dense, k)), atol=1e-5, rtol=1e-5)
         assert_close(found, dense.gather(1, ids), atol=1e-5, rtol=1e-5)
@@ -153,7 +153,7 @@ def test_top_k_gives_ties_to_the_lowest_label(kind):
 def test_the_top_k_of_shares_merge_to_that_of_all_labels(kind, size, seed, world, data):
     n, d = size
     book = kind(n, d, seed=seed)
-    shares = [book.share(rank, world) for rank in range(world)]
+    shares = [book.label_range(rank, world) for rank in range(world)]
     assert shares[0][0] == 0 and shares[-1][1] == n and all(a[1] == b[0] for a, b in itertools.pairwise(shares))
     whole = [last - first for first, last in shares if last < n]  # of an orbit, whole bases
     assert all(count % book.grain == 0 for count in whole)
@@ -181,19 +181,19 @@ def test_merging_shares_keeps_ties_with_the_lowest_label(n, world, seed):
     scores = torch.randint(3, (4, n), generator=torch.Generator().manual_seed(seed)).float()
     book = DenseTwin(scores)
     for k in {1, min(3, n), n}:
-        parts = [book.top_k(torch.eye(4), k, labels=book.share(rank, world)) for rank in range(world)]
+        parts = [book.top_k(torch.eye(4), k, labels=book.label_range(rank, world)) for rank in range(world)]
         found, ids = merged(parts, k)
         assert torch.equal(ids, full_sort(scores, k)) and torch.equal(found, scores.gather(1, ids))
 
 
 def test_a_share_that_is_none_is_told():
     book = hb.OrbitCodebook(20, 8)
-    assert book.share(0, 1) == (0, 20) and book.share(1, 2) == (8, 20)
+    assert book.label_range(0, 1) == (0, 20) and book.label_range(1, 2) == (8, 20)
     for labels in ((4, 16), (-8, 8), (8, 21), (16, 8)):
         with pytest.raises(OptionError, match="top_k: labels must be a range within 0 to 20 that starts at a multiple"):
             book.top_k(torch.zeros(1, 8), 1, labels=labels)
     with pytest.raises(OptionError, match="share: rank must be from 0 to below world; got 2 and 2"):
-        book.share(2, 2)
+        book.label_range(2, 2)
 
 
 class DenseTwin(hb.DenseCodebook):
@@ -354,13 +354,13 @@ def test_top_k_holds_a_bounded_number_of_scores(kind, memory):
 class LargestTensor(TorchDispatchMode):
     def __init__(self, seen):
         super().__init__()
-        self.seen = seen
+        self.frequencies = seen
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         made = func(*args, **(kwargs or {}))
         for one in made if isinstance(made, tuple | list) else [made]:
             if isinstance(one, torch.Tensor):
-                self.seen.append(one.untyped_storage().nbytes())
+                self.frequencies.append(one.untyped_storage().nbytes())
         return made
 
 

@@ -56,7 +56,7 @@ def test_the_corpus_follows_its_definition(package):
     assert dataset.label_names == ["open", "str"]  # rare0 to rare39 are called once
     texts = dataset.train.texts + dataset.test.texts
     assert sorted(texts) == sorted(f"work{i} x Does {i}." for i in range(40))
-    for side, part in dataset.parts.items():
+    for side, part in dataset.splits.items():
         modules = [f"toypackage/module{text.split()[0].removeprefix('work')}.py" for text in part.texts]
         assert {part_of(m) for m in modules} == {side} and modules == sorted(modules)
     assert "toypackage" not in sys.modules

@@ -21,7 +21,7 @@ def test_every_published_dataset_has_a_synthetic_twin(name):
         assert found["labels a point"] == pytest.approx(about.labels_a_point, rel=0.1)
     if found["features"] > 4 * about.features_a_point:
         assert found["features a point"] == pytest.approx(about.features_a_point, rel=0.05)
-    for part in dataset.parts.values():
+    for part in dataset.splits.values():
         assert np.isfinite(part.X.data).all() and part.X.dtype == np.float32 and set(part.Y.data) == {1}
         for m in (part.X, part.Y):
             m.check_format(full_check=True)

@@ -20,13 +20,13 @@ HOLOGRAPHIC = [
     for book, loss in itertools.product(["orbit", "random", "naive"], ["softmax", "query", "query-abs", "regression"])
 ]
 LEARNED = [
-    {"codebook": book, "loss": "query", "learn": learn}
+    {"codebook": book, "loss": "query", "trainable": learn}
     for book in ("orbit", "random")
     for learn in (("present",), ("present", "missing"), ("labels",), ("present", "missing", "labels"))
 ]
 LINEAR = [{"loss": "bce"}, {"loss": "softmax"}]
 EXPECTING = [
-    {"codebook": book, "loss": "softmax", "prior": True, "learn": learn}
+    {"codebook": book, "loss": "softmax", "prior": True, "trainable": learn}
     for book, learn in (("orbit", ()), ("random", ()), ("orbit", ("labels",)), ("random", ("labels",)))
 ]
 
@@ -78,7 +78,7 @@ def test_the_contract(options):
 def test_shares_of_the_labels_merge_to_all(options, inputs):
     head = make(options, inputs)
     h = normal(3, H if inputs else (D if "codebook" in options else N))
-    parts = [head.top_k(h, 6, labels=head.share(rank, 5)) for rank in range(5)]
+    parts = [head.top_k(h, 6, labels=head.label_range(rank, 5)) for rank in range(5)]
     found, ids = merged(parts, 6)
     best, wanted = head.top_k(h, 6)
     assert torch.equal(ids, wanted)
@@ -239,7 +239,7 @@ def test_the_output_is_confined_to_what_the_query_loss_can_ask_for(d):
     assert_close(head.scores(h), s @ hb.bind(vectors, p).T, atol=1e-5, rtol=1e-5)
     assert_close(s.norm(dim=1), torch.nn.functional.linear(h, head.weight, head.bias).norm(dim=1))
     assert_close(head.top_k(h, 3)[0], head.scores(h).topk(3).values)
-    for other in ({"codebook": "random"}, {"loss": "softmax"}, {"learn": ("present",)}, {"dim": 41}, {"dim": 10}):
+    for other in ({"codebook": "random"}, {"loss": "softmax"}, {"trainable": ("present",)}, {"dim": 41}, {"dim": 10}):
         asked = {"dim": d, "loss": "query", **other}
         assert hb.HolographicHead(H, 5, **asked).weight.shape == (asked["dim"], H)
 
@@ -260,7 +260,7 @@ def test_a_confined_head_grows_and_scores_the_old_labels_as_before(few, n, dtype
 
 
 def test_a_head_on_unit_vectors_stores_none_and_asks_as_an_orbit_does():
-    head, h = hb.HolographicHead(H, 9, 12, "unit", "query"), normal(3, H)
+    head, h = hb.HolographicHead(H, 9, 12, "one_hot", "query"), normal(3, H)
     assert set(head.state_dict()) == {"weight", "bias"}
     p, m = hb.present_and_missing(12)
     assert_close(head.scores(h), hb.unbind(head(h), p)[:, :9], atol=1e-5, rtol=1e-5)
@@ -270,7 +270,7 @@ def test_a_head_on_unit_vectors_stores_none_and_asks_as_an_orbit_does():
 
 @pytest.mark.parametrize("book", ["orbit", "random"])
 def test_learned_vectors_move_and_stay_unitary_after_every_step(book):
-    head = hb.HolographicHead(H, N, D, book, "query", learn=("present", "missing", "labels"))
+    head = hb.HolographicHead(H, N, D, book, "query", trainable=("present", "missing", "labels"))
     optimiser = torch.optim.SGD(head.parameters(), 1.0)
     labels, offsets = sets([3, 7], [36], [0, 1, 2])
     before = [*head._keys(), head.codebook.vectors(torch.arange(N))]
@@ -289,7 +289,7 @@ def test_what_is_learned_can_be_left_to_its_start():
     """A head that learns its vectors starts from those of one that does not."""
     fixed, h = hb.HolographicHead(H, N, D, loss="query"), normal(2, H)
     for learn in (("present",), ("missing",), ("labels",), ("present", "missing", "labels")):
-        learned = hb.HolographicHead(H, N, D, loss="query", learn=learn)
+        learned = hb.HolographicHead(H, N, D, loss="query", trainable=learn)
         assert_close(learned.scores(h), fixed.scores(h), atol=1e-5, rtol=1e-5)
         assert_close(learned.loss(h, *sets([1], [2, 3])), fixed.loss(h, *sets([1], [2, 3])), atol=1e-5, rtol=1e-5)
 
@@ -387,9 +387,9 @@ def test_what_is_refused():
     with pytest.raises(hb.OptionError, match="codebook must be one of 'orbit', 'random', 'unit', 'naive'"):
         hb.HolographicHead(H, N, D, "dense")
     with pytest.raises(hb.OptionError, match="learn must be one of"):
-        hb.HolographicHead(H, N, D, learn=("labels", "all"))
+        hb.HolographicHead(H, N, D, trainable=("labels", "all"))
     with pytest.raises(hb.OptionError, match="softmax loss has no present and missing vectors"):
-        hb.HolographicHead(H, N, D, learn=("present",))
+        hb.HolographicHead(H, N, D, trainable=("present",))
     with pytest.raises(hb.OptionError, match="loss must be one of 'bce', 'softmax'"):
         hb.LinearHead(H, N, "query")
     with pytest.raises(hb.OptionError, match="k must be from 1 to the number of labels, 37; got 0"):

@@ -101,11 +101,11 @@ def main():
         found["refused"] = str(error)
 
     for name, one, X in scored():
-        alone, together = one.top_k(X, 7), one.top_k(X, 7, together=True)
+        alone, together = one.top_k(X, 7), one.top_k(X, 7, distributed=True)
         found[f"top {name}"] = [(alone[1] == together[1]).all().item(), float(abs(alone[0] - together[0]).max())]
     made = hb.learn(part, hb.ModelConfig())
     save_file(weights(made), place / f"solved.{rank}.safetensors")
-    found["evaluation"] = [made.evaluate(part, together=yes).as_json() for yes in (False, True)]
+    found["evaluation"] = [made.evaluate(part, distributed=yes).as_json() for yes in (False, True)]
     (place / f"{rank}.json").write_text(json.dumps(found))
 
 

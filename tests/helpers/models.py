@@ -23,10 +23,10 @@ NETWORKS = {
 }
 HEADS = [
     {"codebook": "orbit"},
-    {"codebook": "orbit", "learn": ("labels",)},
+    {"codebook": "orbit", "trainable": ("labels",)},
     {"codebook": "random", "loss": "query"},
-    {"codebook": "random", "loss": "query", "learn": ("present", "missing", "labels")},
-    {"codebook": "orbit", "loss": "query-abs", "learn": ("present",)},
+    {"codebook": "random", "loss": "query", "trainable": ("present", "missing", "labels")},
+    {"codebook": "orbit", "loss": "query-abs", "trainable": ("present",)},
     {"codebook": "naive", "loss": "regression"},
     {"loss": "bce"},
     {"loss": "softmax"},

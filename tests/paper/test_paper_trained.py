@@ -49,7 +49,7 @@ def trained(monkeypatch):
         configs.append(config)
         return learn(part, config, **options)
 
-    monkeypatch.setattr(training, "learn", counted)
+    monkeypatch.setattr(training, "trainable", counted)
     return configs
 
 
@@ -149,7 +149,7 @@ def test_a_cell_that_was_stopped_goes_on_from_its_checkpoint(tmp_path, monkeypat
             raise Stopped
         return learn(part, config, watch=watch)
 
-    monkeypatch.setattr(training, "learn", stopping)
+    monkeypatch.setattr(training, "trainable", stopping)
     source = datasets.available(tmp_path / "data")[0]
     jobs = [training.Job(source, "one", training.fc(epochs=1))]
     (tmp_path / "out").mkdir()

@@ -18,6 +18,7 @@ from holobind.ridge_knn import _grow, encoder, fit, network
 from holobind.ridge_knn import forest as trees
 from holobind.ridge_knn._kernels import add_alike
 from holobind.ridge_knn.fit import fit_ridge_knn, update_ridge_knn
+from holobind.ridge_knn._grow import fit_forest
 from holobind.ridge_knn.forest import TREES
 from holobind.ridge_knn.ridge import solve_ridge
 

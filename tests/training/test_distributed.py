@@ -88,4 +88,4 @@ def test_every_process_solves_the_same_closed_form(place):
 
 def test_together_without_others_is_alone():
     for _, made, X in scored():
-        assert torch.equal(*(torch.from_numpy(made.top_k(X, 7, together=yes)[1]) for yes in (False, True)))
+        assert torch.equal(*(torch.from_numpy(made.top_k(X, 7, distributed=yes)[1]) for yes in (False, True)))

@@ -62,11 +62,11 @@ def test_a_linear_head_in_closed_form_is_ridge_as_logits():
 
 STARTS = [
     {"loss": "softmax"},
-    {"loss": "softmax", "learn": ("labels",)},
+    {"loss": "softmax", "trainable": ("labels",)},
     {"loss": "query"},
     {"loss": "query", "codebook": "random"},
-    {"loss": "query", "learn": ("present",)},
-    {"loss": "query", "learn": ("present", "missing", "labels")},
+    {"loss": "query", "trainable": ("present",)},
+    {"loss": "query", "trainable": ("present", "missing", "labels")},
     {"loss": "query-abs"},
     {"loss": "regression"},
     {"head": "linear", "loss": "bce"},
@@ -143,9 +143,9 @@ def test_of_more_labels_than_dim_networks_number_the_frequent_ones_first():
     data = part()
     for options in ({"network": "fc", "loss": "query"}, {"network": "fc"}, {"network": "linear", "loss": "softmax"}):
         model = hb.learn(data, hb.ModelConfig(dim=4, epochs=1, **options))
-        counts = model.seen.counts
+        counts = model.frequencies.counts
         assert np.array_equal(counts, np.asarray(data.Y.sum(0)).ravel())
-        assert (np.diff(counts[model.order]) <= 0).all() and set(model.order) == set(range(8))
+        assert (np.diff(counts[model.label_order]) <= 0).all() and set(model.label_order) == set(range(8))
     for options in ({}, {"knn_weight": 0}, {"network": "fc", "dim": 8}, {"network": "fc", "codebook": "random"}):
         assert hb.learn(data, hb.ModelConfig(**{"dim": 4, "epochs": 1, **options})).order is None
 
@@ -154,8 +154,8 @@ def test_of_more_labels_than_dim_networks_number_the_frequent_ones_first():
 def test_a_softmax_that_is_trained_expects_labels_as_frequent_as_they_are(dim):
     data = part()
     model = learn(data, ModelConfig(network="fc", dim=dim, epochs=1))
-    order = np.arange(8) if model.order is None else model.order
-    assert torch.equal(model.head.prior, frequency_prior(torch.from_numpy(model.seen.counts[order])))
+    order = np.arange(8) if model.label_order is None else model.label_order
+    assert torch.equal(model.head.prior, frequency_prior(torch.from_numpy(model.frequencies.counts[order])))
     more(model, data, ModelConfig(network="fc"))
     assert torch.equal(model.head.prior, frequency_prior(torch.from_numpy(2 * np.asarray(data.Y.sum(0))[order])))
     for options in ({}, {"network": "linear", "loss": "softmax"}, {"network": "fc", "linear_skip": True}):
@@ -190,8 +190,8 @@ def test_two_runs_with_one_seed_are_the_same_model():
 
 
 def test_it_tells_what_it_did():
-    model = learn(part(), ModelConfig(network="fc", hidden=(16,), epochs=2, linear_skip=True), about={"data": "toy"})
-    about = model.about
+    model = learn(part(), ModelConfig(network="fc", hidden=(16,), epochs=2, linear_skip=True), metadata={"data": "toy"})
+    about = model.metadata
     assert about["data"] == "toy" and about["points"] == 60 and about["seconds"] >= 0
     assert about["config"]["network"] == "fc" and "dim" not in about["config"]
     assert about["ridge"]["converged"] and about["ridge"]["l2"] > 0
@@ -205,10 +205,10 @@ def test_one_more_pass_trains_further_and_counts_labels():
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     learning.more(model, second, ModelConfig(network="fc", hidden=(16,)))
     assert all(not torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-    assert model.seen.points == 120
-    assert model.seen.counts.tolist() == (first.Y.sum(0) + second.Y.sum(0)).tolist()
+    assert model.frequencies.points == 120
+    assert model.frequencies.counts.tolist() == (first.Y.sum(0) + second.Y.sum(0)).tolist()
     learning.more(model, Split(first.X[:0], first.Y[:0]), ModelConfig(network="fc", hidden=(16,)))
-    assert model.seen.points == 120
+    assert model.frequencies.points == 120
     with pytest.raises(hb.DataError, match="this model has 8 labels; the data has 7"):
         learning.more(model, part(labels=7), ModelConfig())
 
@@ -230,12 +230,12 @@ def test_solved_portions_are_averaged_by_their_points(options):
     portions = [Split(data.X[cut], data.Y[cut]) for cut in cuts]
     options = options | {"rare_label_boost": 0}  # otherwise labels weigh by their counts so far
     model = learn(portions[0], ModelConfig(**options))
-    l2 = model.about["ridge"]["l2"]
+    l2 = model.metadata["ridge"]["l2"]
     for portion in reversed(portions[1:]):
         learning.more(model, portion, ModelConfig(**options))
     apart = [learn(portion, ModelConfig(l2=l2, **options)).scores(data.X) for portion in portions]
     assert_close(model.scores(data.X), np.average(apart, 0, [40, 40, 10]).astype(np.float32), atol=1e-4, rtol=1e-4)
-    assert model.seen.points == 90
+    assert model.frequencies.points == 90
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_solved_portions_are_averaged_by_their_points(options):
         ({"network": "lstm", "loss": "ridge"}, "the ridge loss is solved for network 'linear'; got network 'lstm'"),
         ({"tokenizer": "char"}, "tokenizer must be one of word, bpe; got 'char'"),
         ({"tokenizer": "bpe", "word_vectors": "v"}, "word_vectors are of words; take tokenizer 'word', not 'bpe'"),
-        ({"vocabulary": 2}, "vocabulary must be a whole number from 3; got 2"),
+        ({"vocab_size": 2}, "vocab_size must be a whole number from 3; got 2"),
         ({"rare_label_boost": 1.5}, "rare_label_boost is a number from 0 to 1; got 1.5"),
         ({"max_tokens": 0}, "max_tokens must be a whole number from 1; got 0"),
         ({"hidden_size": 1.5}, "hidden_size must be a whole number from 1; got 1.5"),
@@ -273,7 +273,7 @@ def test_solved_portions_are_averaged_by_their_points(options):
         ({"network": "fc", "feature_dropout": "half"}, "feature_dropout is a share from 0 to below 1; got 'half'"),
         ({"network": "fc", "dropout": 1.5}, "dropout is a share from 0 to below 1"),
         ({"network": "fc", "validation": 1.0}, "validation is a share from 0 to below 1; got 1.0"),
-        ({"network": "fc", "learn": ("labels", "all")}, "learn must be one of"),
+        ({"network": "fc", "trainable": ("labels", "all")}, "learn must be one of"),
         ({"text": True}, "the data has no texts to make features of"),
     ],
 )

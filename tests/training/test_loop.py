@@ -427,7 +427,7 @@ def test_a_checkpoint_of_another_run_is_refused(part, tmp_path, change):
     elif change == "head":
         made.head = hb.HolographicHead(24, part.Y.shape[1], 16, loss="query", seed=2)
     elif change == "order":
-        made = hb.Model(made.network, made.head, made.seen, order=made.order[::-1])
+        made = hb.Model(made.network, made.head, made.frequencies, label_order=made.label_order[::-1])
     else:
         plan = change
     before = weights(made)

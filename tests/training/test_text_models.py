@@ -102,7 +102,7 @@ def test_a_run_in_pieces_is_the_run_without(few, tmp_path, network):
     assert same(learn(few, config, watch=watch), whole)
 
 
-@pytest.mark.parametrize("change", [{"max_tokens": 9}, {"vocabulary": 99}, {"filters": 4}], ids=str)
+@pytest.mark.parametrize("change", [{"max_tokens": 9}, {"vocab_size": 99}, {"filters": 4}], ids=str)
 def test_a_run_with_other_tokens_is_not_continued(few, tmp_path, change):
     config = ModelConfig(network="cnn", **TINY)
     learn(few, config, watch=Callbacks(checkpoint=tmp_path / "c"))
@@ -143,8 +143,8 @@ def test_word_vectors_are_where_training_starts(few, tmp_path, monkeypatch):
     model = tiny(few, "cnn", word_vectors=tmp_path / "v", embedding_dim=None)
     at = model.tokenizer.tokens.index("the")
     assert model.network.embedding.weight[at].tolist() == [5, 6, 7, 8]
-    assert model.about["config"]["word_vectors"] == str(tmp_path / "v")
-    json.dumps(model.about)
+    assert model.metadata["config"]["word_vectors"] == str(tmp_path / "v")
+    json.dumps(model.metadata)
     with pytest.raises(hb.DataError, match=r"v:1: expected a word and 6 numbers"):
         tiny(few, "cnn", word_vectors=tmp_path / "v")
 
@@ -174,7 +174,7 @@ REFUSED = [
 
 @pytest.fixture(scope="module")
 def parts_of_words(few):
-    return tiny(few, "cnn", tokenizer="bpe", vocabulary=400, epochs=1)
+    return tiny(few, "cnn", tokenizer="bpe", vocab_size=400, epochs=1)
 
 
 @pytest.mark.parametrize("number", range(len(REFUSED)))
@@ -203,7 +203,7 @@ def test_the_estimator_reads_texts_and_comes_back_from_its_file(few, tmp_path, n
     assert found.get_params() == clf.get_params() and found.predict(few.texts) == clf.predict(few.texts)
     tokens = found.model_.tokenizer.tokens
     found.partial_fit(few.texts[:30], labels[:30])
-    assert found.model_.tokenizer.tokens == tokens and found.model_.seen.points == 150
+    assert found.model_.tokenizer.tokens == tokens and found.model_.frequencies.points == 150
     with pytest.raises(hb.DataError, match="reads texts, and the data has none"):
         hb.HolographicClassifier(network=network).fit(np.eye(4), [0, 1, 0, 1])
     with pytest.raises(hb.DataError, match="this model reads texts; got features"):

@@ -72,13 +72,13 @@ def _measured(model: Model, part: Split, dataset: str) -> Row:
         took.append(time.perf_counter() - began)
     found = model.evaluate(part, k, dataset=dataset)
     sizes = model.sizes()
-    training = model.about.get("training")
+    training = model.metadata.get("training")
     return {
         **{name: found[name] for name in MEASURES if int(name[-1]) <= k},
         "parameters": sizes["parameters"],
         "output layer": sizes["output layer"],
         "epochs": len(training["history"]) if training else None,
-        "train seconds": model.about["seconds"],
+        "train seconds": model.metadata["seconds"],
         "predict rows/s": round(len(part) / min(took), 1),
     }
 

@@ -11,8 +11,8 @@ from holobind.ridge_knn.network import RidgeKnn
 
 
 def description(model: Model) -> dict[str, Any]:
-    """Everything there is to tell about a model, as JSON values."""
-    most = model.seen.counts.argsort(kind="stable")[::-1][:5].tolist()
+    """Everything there is to tell metadata a model, as JSON values."""
+    most = model.frequencies.counts.argsort(kind="stable")[::-1][:5].tolist()
     return {
         "kind": kind(model),
         "reads": "texts" if model.reads_texts else "features",
@@ -20,16 +20,16 @@ def description(model: Model) -> dict[str, Any]:
         "tokens": model.tokenizer and model.tokenizer.vocab_size,
         "labels": model.n_labels,
         "most frequent labels": most if model.label_names is None else [model.label_names[i] for i in most],
-        "training points": model.seen.points,
+        "training points": model.frequencies.points,
         **model.sizes(),
-        "validation": validation(model.about),
-        "about": model.about,
+        "validation": validation(model.metadata),
+        "metadata": model.metadata,
     }
 
 
 def table(told: dict[str, Any]) -> Table:
     """A description, with the "path" and "bytes" of the file, for people."""
-    about = told["about"]
+    metadata = told["metadata"]
     features = told["features"] or told["tokens"] or 0
     linear, smaller = told["linear output layer"], told["output layer smaller by"]
     rows = {
@@ -38,12 +38,12 @@ def table(told: dict[str, Any]) -> Table:
         "labels": f"{told['labels']:,}; the most frequent are {', '.join(map(str, told['most frequent labels']))}",
         "parameters": f"{told['parameters']:,}, {_less(told['network smaller by'])} than with a linear output layer",
         "output layer": f"{told['output layer']:,}, {_less(smaller)} than a linear one of {linear:,}",
-        "trained on": f"{about.get('data') or 'data without a name'}, {told['training points']:,} points",
-        "seconds": about.get("seconds"),
-        "seed": about.get("config", {}).get("seed"),
+        "trained on": f"{metadata.get('data') or 'data without a name'}, {told['training points']:,} points",
+        "seconds": metadata.get("seconds"),
+        "seed": metadata.get("config", {}).get("seed"),
         "validation": ", ".join(f"{name} {value}" for name, value in told["validation"].items()),
-        "test": measures(about.get("test") or {}),
-        "written by": f"holobind {about['holobind']}" if "holobind" in about else None,
+        "test": measures(metadata.get("test") or {}),
+        "written by": f"holobind {metadata['holobind']}" if "holobind" in metadata else None,
     }
     shown = Table(show_header=False, title=f"{told['path']}, {size(told['bytes'])}", title_justify="left")
     for name, value in rows.items():
@@ -60,8 +60,8 @@ def kind(model: Model) -> str:
     else:
         book = model.head.drawn[0] if model.head.drawn else "own"
         head = f"holographic head of {model.n_labels:,} labels in {model.head.codebook.dim:,} numbers ({book} codebook)"
-    solved = "ridge" in model.about and "training" not in model.about
-    return f"{network}, {head}, {'solved in closed form' if solved else f'{model.head.kind} loss'}"
+    solved = "ridge" in model.metadata and "training" not in model.metadata
+    return f"{network}, {head}, {'solved in closed form' if solved else f'{model.head.loss_name} loss'}"
 
 
 def _network(network: Network) -> str:
@@ -81,9 +81,9 @@ def _network(network: Network) -> str:
     return told if getattr(network, "linear_skip", None) is None else f"{told} and a linear path"
 
 
-def validation(about: dict[str, Any]) -> dict[str, float]:
+def validation(metadata: dict[str, Any]) -> dict[str, float]:
     """What was measured on rows held out: the best epoch's, or if there were none, the solver's."""
-    training, ridge = about.get("training"), about.get("ridge")
+    training, ridge = metadata.get("training"), metadata.get("ridge")
     if isinstance(training, dict) and training["history"]:
         best, measure = training["best epoch"], training["plan"]["measure"]
         held = measure in training["history"][0]
@@ -91,9 +91,9 @@ def validation(about: dict[str, Any]) -> dict[str, float]:
     if ridge:
         tried = [score for _, score in ridge["validation"]]
         chosen = {"l2": float(f"{ridge['l2']:.4g}")}
-        if isinstance(about.get("knn"), dict):  # what was chosen last, with the codebook that it will have
-            chosen["knn_weight"] = about["knn"]["knn_weight"]
-            tried = [score for *_, score in about["knn"]["validation"]] or tried
+        if isinstance(metadata.get("knn"), dict):  # what was chosen last, with the codebook that it will have
+            chosen["knn_weight"] = metadata["knn"]["knn_weight"]
+            tried = [score for *_, score in metadata["knn"]["validation"]] or tried
         return {**({"nDCG@5": round(max(tried), 2)} if tried else {}), **chosen}
     return {}
 

@@ -94,7 +94,7 @@ def train(
     tokenizer: Annotated[
         str | None, typer.Option(help="word, or bpe: parts of words.  \\[default: word]", rich_help_panel=TEXT)
     ] = None,
-    vocabulary: Annotated[
+    vocab_size: Annotated[
         int | None, typer.Option(min=3, help="Different tokens, at most.  \\[default: 50,000]", rich_help_panel=TEXT)
     ] = None,
     max_tokens: Annotated[
@@ -156,7 +156,7 @@ def train(
         "knn_weight": knn_weight,
         "text": text,
         "tokenizer": tokenizer,
-        "vocabulary": vocabulary,
+        "vocab_size": vocab_size,
         "max_tokens": max_tokens,
         "word_vectors": word_vectors,
         "embedding_dim": embedding_dim,
@@ -181,10 +181,10 @@ def train(
     with progress() as tell:
         dataset = load(data, progress=tell)
         watch = _watch(tell, checkpoint=checkpoint, resume=resume, log=log)
-        about = {"data": dataset.name, "holobind": hb.__version__}
+        metadata = {"data": dataset.name, "holobind": hb.__version__}
         try:
             model = hb.learn(
-                dataset.train, config, label_names=dataset.label_names, tfidf=dataset.tfidf, about=about, watch=watch
+                dataset.train, config, label_names=dataset.label_names, tfidf=dataset.tfidf, metadata=metadata, watch=watch
             )
         except Stopped as stopped:
             raise _ended(
@@ -195,20 +195,20 @@ def train(
         found = None
         if dataset.test is not None:
             found = model.evaluate(dataset.test, dataset=dataset.name, progress=tell)
-            model.about["test"] = found.as_json()
+            model.metadata["test"] = found.as_json()
         tell(f"writing {out}", 0.0)
         model.save(out)
         if plot:
-            plots.curves(model.about, plot)
+            plots.curves(model.metadata, plot)
     if not config.solved:
         checkpoint.unlink(missing_ok=True)
     told = {
         "path": str(out),
         "bytes": out.stat().st_size,
         "seconds": round(time.perf_counter() - began, 2),
-        "training seconds": model.about["seconds"],
-        "validation": validation(model.about),
-        "test": model.about.get("test"),
+        "training seconds": model.metadata["seconds"],
+        "validation": validation(model.metadata),
+        "test": model.metadata.get("test"),
     }
     if as_json:
         print_json(told)
@@ -220,7 +220,7 @@ def train(
     if told["validation"]:
         print_rich("validation: " + ", ".join(f"{name} {value}" for name, value in told["validation"].items()))
     if found is not None:
-        print_rich(f"test, {found.points:,} points: {measures(model.about['test'])}")
+        print_rich(f"test, {found.points:,} points: {measures(model.metadata['test'])}")
 
 
 @app.command()

@@ -7,9 +7,9 @@ from typing import Any
 from holobind.errors import FileError
 
 
-def curves(about: dict[str, Any], path: Path) -> None:
-    """A PNG of what `Model.about` tells: loss and validation by epoch, or validation by l2 for the closed form."""
-    training, ridge = about.get("training"), about.get("ridge")
+def curves(metadata: dict[str, Any], path: Path) -> None:
+    """A PNG of what `Model.metadata` tells: loss and validation by epoch, or validation by l2 for the closed form."""
+    training, ridge = metadata.get("training"), metadata.get("ridge")
     figure, axes = _figure(7, 4)
     if training:
         history, measure = training["history"], training["plan"]["measure"]
@@ -23,13 +23,13 @@ def curves(about: dict[str, Any], path: Path) -> None:
             right = axes.twinx()
             right.plot(epochs, [row[measure] for row in history], color="tab:orange", marker="o", markersize=3)
             right.set_ylabel(f"{measure} on validation, percent", color="tab:orange")
-        axes.set_title(f"{about.get('data', 'training')}: best at epoch {best}")
+        axes.set_title(f"{metadata.get('data', 'training')}: best at epoch {best}")
     elif ridge:
         tried = ridge["validation"]
         axes.semilogx([l2 for l2, _ in tried], [score for _, score in tried], marker="o", color="tab:orange")
         axes.axvline(ridge["l2"], color="grey", linestyle=":", linewidth=1)
         axes.set(xlabel="l2", ylabel="nDCG@5 on validation, percent")
-        axes.set_title(f"{about.get('data', 'closed form')}: l2 {ridge['l2']:.3g}")
+        axes.set_title(f"{metadata.get('data', 'closed form')}: l2 {ridge['l2']:.3g}")
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter("{x:g}")
     _save(figure, path)

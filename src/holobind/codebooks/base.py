@@ -182,9 +182,9 @@ class Codebook(nn.Module):
             best, ids = self._top_k(flat, k, memory, first, last)
         return best.reshape(*shape, k), ids.reshape(*shape, k)
 
-    def share(self, rank: int, world: int) -> tuple[int, int]:
+    def label_range(self, rank: int, world: int) -> tuple[int, int]:
         """The labels, first and last, that the `rank`-th of `world` scorers takes: all labels once, in order."""
-        return share(self.n_labels, self.grain, rank, world)
+        return label_range(self.n_labels, self.grain, rank, world)
 
     @torch.no_grad()
     def above(self, v: Tensor, threshold: float, *, memory: int = MEMORY) -> tuple[Tensor, Tensor]:
@@ -279,7 +279,7 @@ def merged(parts: Sequence[tuple[Tensor, Tensor]], k: int) -> tuple[Tensor, Tens
     return found[:, :k], labels[:, :k]
 
 
-def share(n_labels: int, grain: int, rank: int, world: int) -> tuple[int, int]:
+def label_range(n_labels: int, grain: int, rank: int, world: int) -> tuple[int, int]:
     """Cut labels into `world` ranges that start at multiples of `grain` and are as even as that allows."""
     if not 0 <= rank < world:
         raise OptionError(f"share: rank must be from 0 to below world; got {rank} and {world}")

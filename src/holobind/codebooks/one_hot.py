@@ -64,4 +64,4 @@ class OneHotCodebook(Codebook):
         return OneHotCodebook(_more(self.n_labels, n_labels), self.dim).to(self.device)
 
     def learnable(self) -> Codebook:
-        return DenseCodebook(self.vectors(torch.arange(self.n_labels)), learn=True)
+        return DenseCodebook(self.vectors(torch.arange(self.n_labels)), trainable=True)

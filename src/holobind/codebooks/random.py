@@ -97,7 +97,7 @@ class RandomCodebook(Codebook):
         return self._like(_more(self.n_labels, n_labels), self._key)
 
     def learnable(self) -> Codebook:
-        return DenseCodebook(self.vectors(torch.arange(self.n_labels)), learn=True)
+        return DenseCodebook(self.vectors(torch.arange(self.n_labels)), trainable=True)
 
     def _like(self, n_labels: int, key: Tensor | None) -> "RandomCodebook":
         assert self.seed is not None

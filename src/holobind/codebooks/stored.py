@@ -16,14 +16,14 @@ class DenseCodebook(Codebook):
     unitary after every step. Without `learn` the vectors are taken as they are.
     """
 
-    def __init__(self, vectors: Tensor, *, learn: bool = False) -> None:
+    def __init__(self, vectors: Tensor, *, trainable: bool = False) -> None:
         if vectors.ndim != 2:
             raise ShapeError(f"DenseCodebook: wants vectors of shape (labels, d), got {tuple(vectors.shape)}")
         super().__init__(len(vectors), vectors.shape[1], None)
         self.device = vectors.device
-        self.table = nn.Parameter(vectors.detach().clone(), requires_grad=learn)
+        self.table = nn.Parameter(vectors.detach().clone(), requires_grad=trainable)
         with torch.no_grad():
-            self.unitary = learn or bool(torch.allclose(algebra.unitary(vectors), vectors, atol=1e-4))
+            self.unitary = trainable or bool(torch.allclose(algebra.unitary(vectors), vectors, atol=1e-4))
 
     @classmethod
     def naive(cls, n_labels: int, dim: int, seed: int = 0) -> "DenseCodebook":
@@ -65,4 +65,4 @@ class DenseCodebook(Codebook):
         raise OptionError("grown_to: stored vectors do not say what a new label's would be; append it to the table")
 
     def learnable(self) -> Codebook:
-        return DenseCodebook(self.table, learn=True)
+        return DenseCodebook(self.table, trainable=True)

@@ -50,7 +50,7 @@ class Dataset:
     tfidf: "Tfidf | None" = None
 
     def __post_init__(self) -> None:
-        for part in self.parts.values():
+        for part in self.splits.values():
             if (part.X.shape[1], part.Y.shape[1]) != (self.n_features, self.n_labels):
                 raise DataError(
                     f"train has {self.n_features} features and {self.n_labels} labels, "
@@ -72,11 +72,11 @@ class Dataset:
         return int(self.train.Y.shape[1])
 
     @property
-    def parts(self) -> dict[str, Split]:
+    def splits(self) -> dict[str, Split]:
         return {"train": self.train} if self.test is None else {"train": self.train, "test": self.test}
 
     @property
     def texts(self) -> dict[str, list[str]] | None:
         """The documents by part, or None unless every part has them."""
-        texts = {name: part.texts for name, part in self.parts.items() if part.texts is not None}
-        return texts if len(texts) == len(self.parts) else None
+        texts = {name: part.texts for name, part in self.splits.items() if part.texts is not None}
+        return texts if len(texts) == len(self.splits) else None

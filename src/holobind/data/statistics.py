@@ -20,7 +20,7 @@ def statistics(dataset: Dataset) -> dict[str, Any]:
     tail share   the share of labels with fewer than 10 training points (some with none: `unseen share`)
     density      the share of the entries of X that are stored
     """
-    parts = dataset.parts.values()
+    parts = dataset.splits.values()
     points = sum(len(part) for part in parts)
     assigned = sum(part.Y.nnz for part in parts)
     stored = sum(part.X.nnz for part in parts)

@@ -79,7 +79,7 @@ def _single_format(target: Path) -> str | None:
 
 def _write_directory(dataset: Dataset, place: Path, to: str, packed: str) -> None:
     ending = {"xml": "txt", "svmlight": "svm", "npz": "npz", "text": "txt", "tsv": "tsv", "jsonl": "jsonl"}[to]
-    for side, part in dataset.parts.items():
+    for side, part in dataset.splits.items():
         short = {"train": "trn", "test": "tst"}[side]
         if to == "npz":
             sparse.save_npz(place / f"X.{short}.npz", part.X)

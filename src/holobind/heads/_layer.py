@@ -4,7 +4,7 @@
     head.loss(h, labels, offsets)   mean over rows; label sets are ragged, as in `torch.nn.EmbeddingBag`
     head.scores(h)                  (rows, in) -> (rows, L)
     head.top_k(h, k)                (rows, in) -> scores and labels, (rows, k) each, best first
-    head.share(rank, world)         a range of labels, for `top_k` of one of several scorers
+    head.label_range(rank, world)         a range of labels, for `top_k` of one of several scorers
     head.present(h, threshold)      (rows, in) -> ragged label sets
 
 `LinearHead` and `HolographicHead` differ in nothing else, so an experiment can swap one for the other.

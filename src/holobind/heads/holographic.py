@@ -4,7 +4,7 @@
     head.loss(h, labels, offsets)   mean over rows; label sets are ragged, as in `torch.nn.EmbeddingBag`
     head.scores(h)                  (rows, in) -> (rows, L)
     head.top_k(h, k)                (rows, in) -> scores and labels, (rows, k) each, best first
-    head.share(rank, world)         a range of labels, for `top_k` of one of several scorers
+    head.label_range(rank, world)         a range of labels, for `top_k` of one of several scorers
     head.present(h, threshold)      (rows, in) -> ragged label sets
 
 `LinearHead` and `HolographicHead` differ in nothing else, so an experiment can swap one for the other.
@@ -58,7 +58,7 @@ class HolographicHead(nn.Module):
     `learn` adds "present" and "missing" (d) each, and "labels", the codebook's: (bases, d) of an orbit, (L, d) of
     a random one. All of them pass through the projection at each use and so stay unitary.
 
-    codebook: "orbit" (fast), "random" (the paper's), "unit" (a label is an element of the output; L <= d), "naive" (the
+    codebook: "orbit" (fast), "random" (the paper's), "one_hot" (a label is an element of the output; L <= d), "naive" (the
               paper's failed ablation), or one of your own.
     loss:     "softmax" (accurate; O(L log d) a row with an orbit), "query" (the paper's; the same cost for any L),
               "query-abs" (the listing in its appendix), "regression" (its failure). See `losses`.
@@ -92,7 +92,7 @@ class HolographicHead(nn.Module):
         codebook: str | Codebook = "orbit",
         loss: HolographicLoss = "softmax",
         seed: int = 0,
-        learn: Sequence[Learn] = (),
+        trainable: Sequence[Learn] = (),
         *,
         bias: bool = True,
         prior: Tensor | None = None,
@@ -100,9 +100,9 @@ class HolographicHead(nn.Module):
     ) -> None:
         super().__init__()
         one_of("HolographicHead", "loss", loss, get_args(HolographicLoss))
-        for part in learn:
-            one_of("HolographicHead", "learn", part, get_args(Learn))
-        if loss == "softmax" and ("present" in learn or "missing" in learn):
+        for part in trainable:
+            one_of("HolographicHead", "trainable", part, get_args(Learn))
+        if loss == "softmax" and ("present" in trainable or "missing" in trainable):
             raise OptionError("HolographicHead: the softmax loss has no present and missing vectors to learn")
         if prior is not None and (loss != "softmax" or prior.shape != (n_labels,)):
             raise OptionError(
@@ -111,7 +111,7 @@ class HolographicHead(nn.Module):
             )
         if not 0 <= crosstalk < inf:
             raise OptionError(f"HolographicHead: crosstalk must be a number from 0; got {crosstalk}")
-        self.kind, self.learn, self.crosstalk = loss, tuple(learn), crosstalk
+        self.loss_name, self.trainable, self.crosstalk = loss, tuple(trainable), crosstalk
         self.codebook = _codebook(codebook, n_labels, dim, seed)
         self.drawn = (codebook, seed) if isinstance(codebook, str) else None  # what it takes to draw it again
         self.log_temperature = nn.Parameter(torch.tensor(log(TEMPERATURE))) if loss == "softmax" else None
@@ -121,9 +121,9 @@ class HolographicHead(nn.Module):
         self._everything: Tensor | None = None
         if loss != "softmax":
             self._draw_keys(seed)
-        if "labels" in learn:
+        if "labels" in trainable:
             self.codebook = self.codebook.learnable()
-        few = in_features is not None and layer_rows(n_labels, dim, codebook, loss, learn) < dim
+        few = in_features is not None and layer_rows(n_labels, dim, codebook, loss, trainable) < dim
         self._take_directions(few)
         self.weight, self.bias = _layer(in_features, 2 * n_labels if few else dim, bias, seed)
 
@@ -134,11 +134,11 @@ class HolographicHead(nn.Module):
         else:  # the ablation without projection: none here either
             keys = tuple(algebra.random(2, dim, torch.Generator().manual_seed(seed)))
         for name, word, key in zip("pm", ("present", "missing"), keys, strict=True):
-            if word in self.learn:
+            if word in self.trainable:
                 self.register_parameter(name, nn.Parameter(key))
             else:
                 self.register_buffer(name, key, persistent=False)
-        if self.codebook.unitary and not self.learn:
+        if self.codebook.unitary and not self.trainable:
             self._asked, self._absent = (self.codebook.bound(key) for key in keys)
 
     def _take_directions(self, few: bool) -> None:
@@ -170,7 +170,7 @@ class HolographicHead(nn.Module):
         grown.prior = None if self.prior is None else grown_shift(self.prior, n_labels)
         if self.weight is not None:
             book, dim = self.drawn[0] if self.drawn else self.codebook, self.codebook.dim
-            grown._take_directions(layer_rows(n_labels, dim, book, self.kind, self.learn) < dim)
+            grown._take_directions(layer_rows(n_labels, dim, book, self.loss_name, self.trainable) < dim)
             for name, part in (("weight", self.weight), ("bias", self.bias)):
                 if part is not None and (self._basis is not None or grown._basis is not None):
                     whole = part.detach() if self._basis is None else self._basis.T @ part.detach()
@@ -194,16 +194,16 @@ class HolographicHead(nn.Module):
     def loss(self, h: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
         """How wrong the output is about the present labels.  Shapes: (rows, in), (total), (rows) -> ()"""
         asked, absent = self._asked, self._absent
-        if self.kind == "query" and asked is not None and absent is not None:
+        if self.loss_name == "query" and asked is not None and absent is not None:
             return self._folded(h, labels, offsets, asked, absent)
         s = self(h)
         if self.log_temperature is not None:
             t = self.log_temperature.exp()
             return losses.softmax_loss(s, labels, offsets, self.codebook, t, self.prior, crosstalk=self.crosstalk)
         p, m = self._keys()
-        if self.kind == "regression":
+        if self.loss_name == "regression":
             return losses.regression_loss(s, labels, offsets, self.codebook, p, m, everything=self._all_labels())
-        variant: losses.Variant = "abs" if self.kind == "query-abs" else "cosine"
+        variant: losses.Variant = "abs" if self.loss_name == "query-abs" else "cosine"
         return losses.query_loss(s, labels, offsets, self.codebook, p, m, variant=variant)
 
     def scores(self, h: Tensor) -> Tensor:
@@ -224,9 +224,9 @@ class HolographicHead(nn.Module):
         book, v = self._question(h)
         return book.top_k(v, k, labels=labels, memory=memory)
 
-    def share(self, rank: int, world: int) -> tuple[int, int]:
+    def label_range(self, rank: int, world: int) -> tuple[int, int]:
         """The labels, first and last, that the `rank`-th of `world` scorers takes."""
-        return self.codebook.share(rank, world)
+        return self.codebook.label_range(rank, world)
 
     def present(self, h: Tensor, threshold: float = 0.5) -> tuple[Tensor, Tensor]:
         """All labels with a score above the threshold: the paper's rule, for which a present label scores about 1.
@@ -269,7 +269,7 @@ class HolographicHead(nn.Module):
 
     def _keys(self) -> tuple[Tensor, Tensor]:
         p, m = (
-            algebra.unitary(key) if word in self.learn else key
+            algebra.unitary(key) if word in self.trainable else key
             for word, key in (("present", self.p), ("missing", self.m))
         )
         return p, m
@@ -282,8 +282,8 @@ class HolographicHead(nn.Module):
         return self._everything
 
     def extra_repr(self) -> str:
-        of_softmax = f", crosstalk={self.crosstalk:g}" if self.kind == "softmax" else ""
-        return f"in_features={_width(self.weight)}, loss={self.kind!r}, learn={self.learn}{of_softmax}"
+        of_softmax = f", crosstalk={self.crosstalk:g}" if self.loss_name == "softmax" else ""
+        return f"in_features={_width(self.weight)}, loss={self.loss_name!r}, trainable={self.trainable}{of_softmax}"
 
 
 def frequency_prior(counts: Tensor, power: float = PRIOR) -> Tensor:
@@ -292,10 +292,10 @@ def frequency_prior(counts: Tensor, power: float = PRIOR) -> Tensor:
     return (power * (often / often.max()).log()).float()
 
 
-def layer_rows(n_labels: int, dim: int, codebook: object, loss: str, learn: Sequence[str]) -> int:
+def layer_rows(n_labels: int, dim: int, codebook: object, loss: str, trainable: Sequence[str]) -> int:
     """How many rows the weights of a holographic head have: 2 L in place of d, where that is less, and B is small."""
     few = n_labels <= FEW_LABELS and 2 * n_labels < dim <= 8 * n_labels
-    return 2 * n_labels if few and codebook == "orbit" and loss == "query" and not learn else dim
+    return 2 * n_labels if few and codebook == "orbit" and loss == "query" and not trainable else dim
 
 
 def _codebook(wanted: str | Codebook, n_labels: int, dim: int, seed: int) -> Codebook:
@@ -309,7 +309,7 @@ def _codebook(wanted: str | Codebook, n_labels: int, dim: int, seed: int) -> Cod
     makers: dict[str, Callable[[int, int, int], Codebook]] = {
         "orbit": OrbitCodebook,
         "random": RandomCodebook,
-        "unit": lambda n_labels, dim, _: OneHotCodebook(n_labels, dim),
+        "one_hot": lambda n_labels, dim, _: OneHotCodebook(n_labels, dim),
         "naive": DenseCodebook.naive,
     }
     one_of("HolographicHead", "codebook", wanted, tuple(makers))

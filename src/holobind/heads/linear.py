@@ -4,7 +4,7 @@
     head.loss(h, labels, offsets)   mean over rows; label sets are ragged, as in `torch.nn.EmbeddingBag`
     head.scores(h)                  (rows, in) -> (rows, L)
     head.top_k(h, k)                (rows, in) -> scores and labels, (rows, k) each, best first
-    head.share(rank, world)         a range of labels, for `top_k` of one of several scorers
+    head.label_range(rank, world)         a range of labels, for `top_k` of one of several scorers
     head.present(h, threshold)      (rows, in) -> ragged label sets
 
 `LinearHead` and `HolographicHead` differ in nothing else, so an experiment can swap one for the other.
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, linear
 
 from holobind._checks import integer, one_of, positive
-from holobind.codebooks.base import first_largest, share
+from holobind.codebooks.base import first_largest, label_range
 from holobind.codebooks.ragged import checked_sets, lengths
 from holobind.errors import OptionError
 from holobind.heads._layer import _layer, _width
@@ -39,7 +39,7 @@ class LinearHead(nn.Module):
     ) -> None:
         super().__init__()
         one_of("LinearHead", "loss", loss, get_args(LinearLoss))
-        self.kind = loss
+        self.loss_name = loss
         self.n_labels = positive("LinearHead", "n_labels", n_labels)
         self.weight, self.bias = _layer(in_features, n_labels, bias, seed)
 
@@ -55,7 +55,7 @@ class LinearHead(nn.Module):
             return x.sum()
         counts = lengths(labels, offsets)
         row = torch.arange(len(x), device=x.device).repeat_interleave(counts)
-        if self.kind == "softmax":
+        if self.loss_name == "softmax":
             x = x.to(torch.promote_types(x.dtype, torch.float32))
             found = x.new_zeros(len(x)).index_add(0, row, x[row, labels]) / counts.clamp(min=1)
             return torch.where(counts > 0, x.logsumexp(1) - found, 0).sum() / len(x)
@@ -85,17 +85,17 @@ class LinearHead(nn.Module):
             found, where = first_largest(x.float(), min(k, last - first))
         return found, where + first
 
-    def share(self, rank: int, world: int) -> tuple[int, int]:
+    def label_range(self, rank: int, world: int) -> tuple[int, int]:
         """The labels, first and last, that the `rank`-th of `world` scorers takes."""
-        return share(self.n_labels, 1, rank, world)
+        return label_range(self.n_labels, 1, rank, world)
 
     def present(self, h: Tensor, threshold: float = 0.5) -> tuple[Tensor, Tensor]:
         """All labels with a probability above the threshold, as ragged sets.  Shapes: (rows, in) -> (total), (rows)"""
         with torch.no_grad():
             x = self(h).float()
-            row, labels = ((x.sigmoid() if self.kind == "bce" else x.softmax(1)) > threshold).nonzero().T
+            row, labels = ((x.sigmoid() if self.loss_name == "bce" else x.softmax(1)) > threshold).nonzero().T
             counts = row.bincount(minlength=len(x))
         return labels, counts.cumsum(0) - counts
 
     def extra_repr(self) -> str:
-        return f"in_features={_width(self.weight)}, n_labels={self.n_labels}, loss={self.kind!r}"
+        return f"in_features={_width(self.weight)}, n_labels={self.n_labels}, loss={self.loss_name!r}"

@@ -68,7 +68,7 @@ class ModelConfig:
     loss: LossName | None = None
     dim: int | None = None
     codebook: CodebookName = "orbit"
-    learn: Sequence[Literal["present", "missing", "labels"]] = ()
+    trainable: Sequence[Literal["present", "missing", "labels"]] = ()
     linear_skip: bool = False
     hidden: Sequence[int] | None = None
     dropout: float | None = None
@@ -79,7 +79,7 @@ class ModelConfig:
     normalise: bool = True
     text: bool | None = None
     tokenizer: TokenizerName = "word"
-    vocabulary: int = 50_000
+    vocab_size: int = 50_000
     max_tokens: int = 500
     word_vectors: str | Path | None = None
     embedding_dim: int | None = None
@@ -111,7 +111,7 @@ class ModelConfig:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, int) and value >= 1):
                 raise OptionError(f"{name} must be a whole number from 1, or None to have it chosen; got {value!r}")
-        for name, least in (("vocabulary", 3), ("max_tokens", 1), ("filters", 1), ("hidden_size", 1)):
+        for name, least in (("vocab_size", 3), ("max_tokens", 1), ("filters", 1), ("hidden_size", 1)):
             value = getattr(self, name)
             if not (isinstance(value, int) and value >= least):
                 raise OptionError(f"{name} must be a whole number from {least}; got {value!r}")
@@ -164,7 +164,7 @@ class ModelConfig:
 
     @property
     def _can_use_knn(self) -> bool:
-        orbit = self.head == "holographic" and self.codebook == "orbit" and not self.learn
+        orbit = self.head == "holographic" and self.codebook == "orbit" and not self.trainable
         return self.solved and orbit and self.normalise
 
     @property

@@ -57,7 +57,7 @@ def learn(
     *,
     label_names: Sequence[str] | None = None,
     tfidf: Tfidf | None = None,
-    about: dict[str, Any] | None = None,
+    metadata: dict[str, Any] | None = None,
     watch: Callbacks | None = None,
 ) -> Model:
     """Train a model on a part of a dataset.
@@ -89,7 +89,7 @@ def learn(
         model = _model(config, n_features, Y, label_names, tfidf, tokenizer)
     warm = config.linear_skip or config.network == "linear"
     if plan is None and not config.uses_knn:
-        told["ridge"] = _solve(model, X, Y, config, watch, model.seen.counts)
+        told["ridge"] = _solve(model, X, Y, config, watch, model.frequencies.counts)
     elif plan is not None:
         from holobind.training import loop as train  # Fabric takes longer to import than a small closed form to solve
 
@@ -117,8 +117,8 @@ def learn(
         }
     chosen = {name: value for name, value in asdict(config).items() if value is not None}
     chosen |= {"word_vectors": str(config.word_vectors)} if config.word_vectors else {}
-    model.about = {
-        **(about or {}),
+    model.metadata = {
+        **(metadata or {}),
         "config": chosen,
         "points": Y.shape[0],
         "seconds": round(time.perf_counter() - began, 2),
@@ -142,26 +142,26 @@ def more(model: Model, part: Split, config: ModelConfig, turn: int = 1) -> None:
         return
     examples = model.examples(model.inputs_of(part))
     now = metrics.frequencies(part.Y)
-    after = metrics.Frequencies(model.seen.counts + now.counts, model.seen.points + now.points)
-    ridge = model.about.get("ridge")
+    after = metrics.Frequencies(model.frequencies.counts + now.counts, model.frequencies.points + now.points)
+    ridge = model.metadata.get("ridge")
     l2 = ridge.get("l2") if isinstance(ridge, dict) else None
     if isinstance(model.network, RidgeKnn) and isinstance(examples, SparseExamples):
         rows = normalise_rows(examples.X)
-        model.network = update_ridge_knn(model.network, rows, part.Y, config.l2 or l2, model.seen.points)
-    elif config.solved and "training" not in model.about and isinstance(examples, SparseExamples):
+        model.network = update_ridge_knn(model.network, rows, part.Y, config.l2 or l2, model.frequencies.points)
+    elif config.solved and "training" not in model.metadata and isinstance(examples, SparseExamples):
         before = [parameter.detach().clone() for parameter in _linear_path(model)]
         _solve(model, examples.X, part.Y, replace(config, l2=config.l2 or l2), Callbacks(), after.counts)
         with torch.no_grad():
             for parameter, old in zip(_linear_path(model), before, strict=True):
-                parameter.lerp_(old, model.seen.points / after.points)
+                parameter.lerp_(old, model.frequencies.points / after.points)
     else:
         from holobind.training import loop as train
 
         if isinstance(model.head, HolographicHead) and model.head.prior is not None:
-            model.head.prior.copy_(_prior(after, model.order))
+            model.head.prior.copy_(_prior(after, model.label_order))
         once = replace(config, epochs=1, validation=0.0, patience=0, seed=config.seed + turn)
         train.fit(model, examples, part.Y, _Steady(**asdict(_plan(once, len(part)))))
-    model.seen = after
+    model.frequencies = after
 
 
 class _Steady(TrainConfig):
@@ -179,7 +179,7 @@ def _tokenizer(config: ModelConfig, part: Split) -> "Tokenizer":
             f"network {config.network!r} reads texts, and the data has none; give texts (the estimator: text=True), "
             "or take network 'fc'"
         )
-    return Tokenizer.train(part.texts, config.tokenizer, config.vocabulary)
+    return Tokenizer.train(part.texts, config.tokenizer, config.vocab_size)
 
 
 def _encoded(tokenizer: "Tokenizer", part: Split, config: ModelConfig) -> Examples:
@@ -242,11 +242,11 @@ def _with_head(
     else:
         loss = "softmax" if config.loss in (None, "ridge") else config.loss
         dim = network.out_features if width is None else width
-        book = "unit" if isinstance(network, RidgeKnn) and network.plain else config.codebook
-        head = HolographicHead(inside, L, dim, book, loss, config.seed, config.learn)  # type: ignore[arg-type]
+        book = "one_hot" if isinstance(network, RidgeKnn) and network.plain else config.codebook
+        head = HolographicHead(inside, L, dim, book, loss, config.seed, config.trainable)  # type: ignore[arg-type]
     seen = metrics.frequencies(Y)
     order = _order(head, seen) if not config.solved else None
-    if isinstance(head, HolographicHead) and head.kind == "softmax" and inside is not None:
+    if isinstance(head, HolographicHead) and head.loss_name == "softmax" and inside is not None:
         head.prior = _prior(seen, order)
     return Model(
         network,
@@ -257,12 +257,12 @@ def _with_head(
         tokenizer=tokenizer,
         max_tokens=config.max_tokens,
         label_names=label_names,
-        order=order,
+        label_order=order,
     )
 
 
-def _prior(seen: metrics.Frequencies, order: NDArray[np.int64] | None) -> Tensor:
-    return frequency_prior(torch.from_numpy(seen.counts if order is None else seen.counts[order]))
+def _prior(seen: metrics.Frequencies, label_order: NDArray[np.int64] | None) -> Tensor:
+    return frequency_prior(torch.from_numpy(seen.counts if label_order is None else seen.counts[label_order]))
 
 
 def _order(head: Head, seen: metrics.Frequencies) -> NDArray[np.int64] | None:
@@ -313,13 +313,13 @@ def _solve(
         on_progress=watch.solving,
     )
     W, bias = found.weights, found.bias
-    if isinstance(head, HolographicHead) and head.kind != "softmax":  # these heads unbind p before they read
+    if isinstance(head, HolographicHead) and head.loss_name != "softmax":  # these heads unbind p before they read
         with torch.no_grad():
             p = head._keys()[0]
             W, bias = algebra.bind(W, p), algebra.bind(bias, p)
     if isinstance(head, LinearHead):
         W, bias = book.scores(W), book.scores(bias)
-        if head.kind == "bce":  # logits: sigmoid(4 y - 2) is near y around 1/2, where it decides
+        if head.loss_name == "bce":  # logits: sigmoid(4 y - 2) is near y around 1/2, where it decides
             W, bias = 4 * W, 4 * bias - 2
     path, offset = _linear_path(model)
     with torch.no_grad():
@@ -380,7 +380,7 @@ def _temper(model: Model, examples: Examples, Y: Any, rows: RowIndex) -> None:
     training would blow up the weights first and forget what was solved.
     """
     head = model.head
-    if head.kind != "softmax":
+    if head.loss_name != "softmax":
         return
     rows = rows[: int(np.clip(2**23 // model.n_labels, 16, 500))]
     with torch.no_grad():

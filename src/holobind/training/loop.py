@@ -284,12 +284,12 @@ class _Run:
     def fingerprint(self) -> dict[str, Any]:
         """What must be the same for a run to be continued; a longer time is no other run."""
         sample = np.ascontiguousarray(self.Y.indices[:: self.Y.nnz // 100_000 + 1])
-        sizes, order = self.examples.sizes, self.model.order
+        sizes, order = self.examples.sizes, self.model.label_order
         return {
             "plan": asdict(replace(self.plan, time_limit=None)),
             "network": self.model.network.config(),
             "head": repr(self.model.head),
-            "order": None if order is None else zlib.crc32(order.data),
+            "label_order": None if order is None else zlib.crc32(order.data),
             "rows": len(self.examples),
             "sizes": None if sizes is None else zlib.crc32(np.ascontiguousarray(sizes).data),
             "labels": int(self.Y.shape[1]),
