@@ -33,15 +33,16 @@ test: setup
 	$(BIN)/lint-imports
 	$(BIN)/pytest
 
-# Every figure and table of the paper, and docs/reproduction.md from them. What is finished is not run again: stop it
-# and go on later, or delete a file under experiments/results to have that one anew. `make paper DATA=DIR` names a
-# folder with the datasets you have.
+# Every figure and table of the paper, and docs/reproduction.md from them. Finished results are not computed again: stop
+# it and continue later, or delete a file in experiments/results to compute that result again. `make paper DATA=DIR`
+# names the folder of datasets; by default it is the one that HOLOBIND_DATA names.
 paper: setup
 	$(BIN)/holobind paper all --out experiments/results $(if $(DATA),--data $(DATA))
 	mkdir -p docs/figures
 	find experiments/results -maxdepth 1 -name '*.png' -exec mv {} docs/figures/ \;
 	$(BIN)/holobind paper report --results experiments/results --page docs/reproduction.md
 
+# The libraries that the benchmarks compare with. Each benchmark is a script: .venv/bin/python benchmarks/bench_NAME.py
 bench-deps: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group bench
 

@@ -1,11 +1,11 @@
-"""bind, unbind and unitary beside plain autograd over rfft, torchhd and the `hrr` package, in one run.
+"""Time of bind, unbind and unitary: holobind, plain autograd over rfft, torchhd and the `hrr` package in one run.
 
     make bench-deps && .venv/bin/python benchmarks/bench_algebra.py [--quick]
 
-Every round runs the libraries in turn, so that a slow moment of the machine falls on all of them alike, and each
-round starts with another library. A library's turn is one call that is not timed, because its memory comes cold from
-whoever ran before, and the least of three that are. Times are the least of all rounds; ratios are medians over
-rounds of (holobind / other) within a round.
+Every round calls the libraries one after the other, so that a slow moment of the machine affects all of them, and each
+round starts with another library. A library makes four calls a round: the first is not timed, because the previous
+library's data is still in the cache, and the minimum of the other three counts. A reported time is the minimum over
+rounds; a reported ratio is the median over rounds of (holobind / other library) within a round.
 The last line printed is JSON.
 """
 
@@ -22,12 +22,13 @@ from rich.table import Table
 import holobind as hb
 
 BATCH = 1024
-BARS = {
+MAX_RATIOS = {  # holobind's time / the other library's time that the benchmark accepts, for d >= MIN_JUDGED_DIM
     "plain forward": 1.05,
     "plain forward+backward": 0.75,
     "torchhd forward": 1 / 1.7,
     "hrr forward": 1 / 1.7,
 }
+MIN_JUDGED_DIM = 1024
 
 
 def plain_bind(a, b):
@@ -44,7 +45,7 @@ def plain_unitary(x):
 
 
 def rivals():
-    """The same three operations as each library offers them to its users; torchhd has no projection."""
+    """The three operations through each library's public functions; torchhd has no projection to unitary vectors."""
     import HRR.with_pytorch as hrr
     import torchhd
 
@@ -61,7 +62,7 @@ def rivals():
         "unbind": {
             "holobind": hb.unbind,
             "plain": plain_unbind,
-            # torchhd's own way to ask: bind with the inverse, which is what its HRR `inverse` computes.
+            # torchhd unbinds by binding with the inverse; for HRR its `inverse` is the involution.
             "torchhd": lambda s, key: torchhd.bind(as_torchhd(s), torchhd.inverse(as_torchhd(key))),
             "hrr": lambda s, key: hrr.unbinding(s, key, dim=-1),
         },
@@ -74,10 +75,10 @@ def rivals():
 
 
 def time_round(libraries, vectors, backward):
-    """Seconds of one call of each library, one after the other."""
+    """Seconds of one call of each library, called one after the other."""
     seconds = {}
     for name, operation in libraries:
-        turn = []
+        calls = []
         for _ in range(4):
             start = time.perf_counter()
             if backward is None:
@@ -85,8 +86,8 @@ def time_round(libraries, vectors, backward):
                     operation(*vectors)
             else:
                 torch.autograd.grad(operation(*vectors), vectors, backward)
-            turn.append(time.perf_counter() - start)
-        seconds[name] = min(turn[1:])
+            calls.append(time.perf_counter() - start)
+        seconds[name] = min(calls[1:])
     return seconds
 
 
@@ -113,14 +114,14 @@ def measure(operation, libraries, d, rounds, with_backward):
     }
 
 
-def judged(row):
-    """Each bar the issue sets for this row: name, ratio reached, ratio asked, and whether it holds."""
-    if row["d"] < 1024:
+def targets_of(row):
+    """Targets of this row: library, ratio measured, largest ratio accepted, and whether the target is reached."""
+    if row["d"] < MIN_JUDGED_DIM:
         return []
     return [
-        {"against": name, "ratio": ratio, "bar": BARS[bar], "reached": ratio <= BARS[bar]}
+        {"against": name, "ratio": ratio, "max_ratio": MAX_RATIOS[key], "reached": ratio <= MAX_RATIOS[key]}
         for name, ratio in row["ratio"].items()
-        if (bar := f"{name} {row['pass']}") in BARS
+        if (key := f"{name} {row['pass']}") in MAX_RATIOS
     ]
 
 
@@ -134,19 +135,19 @@ def main():
         for with_backward in (False, True):
             for d in (256, 1024, 3000, 4096):
                 rows.append(measure(operation, libraries[operation], d, rounds, with_backward))
-                rows[-1]["bars"] = judged(rows[-1])
+                rows[-1]["targets"] = targets_of(rows[-1])
                 print(".", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    table = Table("operation", "pass", "d", "holobind ms", "/ plain", "/ torchhd", "/ hrr", "bars")
+    table = Table("operation", "pass", "d", "holobind ms", "/ plain", "/ torchhd", "/ hrr", "targets")
     for row in rows:
         ratios = [f"{row['ratio'][n]:.2f}" if n in row["ratio"] else "-" for n in ("plain", "torchhd", "hrr")]
-        missed = [f"{b['against']} {b['ratio']:.2f} > {b['bar']:.2f}" for b in row["bars"] if not b["reached"]]
-        verdict = "; ".join(missed) or ("reached" if row["bars"] else "none set")
+        missed = [f"{t['against']} {t['ratio']:.2f} > {t['max_ratio']:.2f}" for t in row["targets"] if not t["reached"]]
+        verdict = "; ".join(missed) or ("reached" if row["targets"] else "none set")
         milliseconds = f"{row['milliseconds']['holobind']:.2f}"
         table.add_row(row["operation"], row["pass"], str(row["d"]), milliseconds, *ratios, verdict)
     Console().print(table)
-    bars = [bar for row in rows for bar in row["bars"]]
-    summary = {"bars": len(bars), "reached": sum(bar["reached"] for bar in bars)}
+    targets = [target for row in rows for target in row["targets"]]
+    summary = {"targets": len(targets), "reached": sum(target["reached"] for target in targets)}
     print(json.dumps({"batch": BATCH, "threads": torch.get_num_threads(), "rounds": rounds, **summary, "rows": rows}))
 
 

@@ -1,14 +1,13 @@
-"""The reader beside a plain read(), scikit-learn's and napkinXC's, on a generated file of 100 MB, in one run.
+"""Speed and memory of the reader of sparse text, compared with read(), scikit-learn and napkinXC, on a file of 100 MB.
 
     make bench-deps && .venv/bin/python benchmarks/bench_reader.py [--quick]
 
-CPU seconds of all threads of the process, because a reader that keeps more cores busy is not cheaper. All readers take
-turns within a round, so that a slow moment of the machine falls on them alike; times and ratios are medians over
-rounds, and "rounds" has each. The two slow readers take part in the first round only. A read() of 100 MB spends most of
-its time on fresh pages; right after the slow readers it gets those they left behind and takes a fifth of the time.
-Before it is timed, our parser is compiled (or loaded) by reading a tiny file: "warm". Peak memory is that of a fresh
-process that reads the file once.
-The last line printed is JSON.
+Times are CPU seconds of all threads of the process, because a reader that keeps more cores busy is not cheaper. In each
+round all readers run in turn, so that a slow moment of the machine affects all of them. Times and ratios are medians
+over the rounds; "rounds" has the times of each round. The two slow readers run only in the first round. A read() of
+100 MB spends most of its time on new memory pages; right after the slow readers it reuses their pages and takes a fifth
+of the time. The parser is compiled (or loaded) before the first round by reading a tiny file. Peak memory is that of a
+new process that reads the file once. The last line printed is JSON.
 """
 
 import argparse
@@ -29,15 +28,15 @@ from scipy.sparse import csr_array
 import holobind as hb
 from holobind.data import sparse_text
 
-BARS = {
+LIMITS = {
     "parse / read()": 6.0,
     "cached / read()": 2.0,
     "parse / sklearn": 1 / 10,
     "parse / napkinXC": 1 / 3,
     "peak memory / arrays": 4.0,
 }
-# The peak is VmHWM: ru_maxrss of a new process begins with the peak of the process that started it.
-PEAK = """
+# The peak is VmHWM, because ru_maxrss of a new process starts with the peak of its parent.
+PEAK_SCRIPT = """
 import sys
 from pathlib import Path
 from holobind.data import sparse_text
@@ -45,13 +44,13 @@ def resident(what):
     return 1024 * next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(what))
 sparse_text.read(Path(sys.argv[1]), cache=False)
 before = resident("VmRSS")
-part, _ = sparse_text.read(Path(sys.argv[2]), cache=False)
+split, _ = sparse_text.read(Path(sys.argv[2]), cache=False)
 print(resident("VmHWM") - before)
 """
 
 
 def generate(path, megabytes):
-    """Points like Amazon-670K's: some 76 features with four decimals, 5 labels."""
+    """Write points like those of Amazon-670K: about 76 features with four decimals, 5 labels."""
     generator = np.random.default_rng(0)
     points, features, labels = megabytes * 1000, 135_909, 670_091
 
@@ -70,7 +69,7 @@ def by_sklearn(path):
     from sklearn.datasets import load_svmlight_file
 
     with path.open("rb") as file:
-        file.readline()  # the header, which it takes for a point
+        file.readline()  # skip the header, which scikit-learn would read as a point
         return load_svmlight_file(file, multilabel=True, dtype=np.float32, zero_based=True)
 
 
@@ -87,7 +86,7 @@ def cpu(function, *arguments):
 
 
 def peak(tiny, path):
-    done = subprocess.run([sys.executable, "-c", PEAK, tiny, path], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", PEAK_SCRIPT, tiny, path], capture_output=True, text=True, check=True)
     return int(done.stdout)
 
 
@@ -107,11 +106,11 @@ def main():
         }
         slow = {"sklearn": lambda: by_sklearn(path), "napkinXC": lambda: by_napkinxc(path)}
         sparse_text.read(tiny, cache=False)
-        part, _ = sparse_text.read(path)  # fills the cache
-        arrays = sum(a.nbytes for m in (part.X, part.Y) for a in (m.data, m.indices, m.indptr))
+        split, _ = sparse_text.read(path)  # fills the cache
+        arrays = sum(a.nbytes for m in (split.X, split.Y) for a in (m.data, m.indices, m.indptr))
         theirs = by_sklearn(path)[0]
-        same = theirs.nnz == part.X.nnz and np.array_equal(theirs.data, part.X.data)
-        del part, theirs
+        same = theirs.nnz == split.X.nnz and np.array_equal(theirs.data, split.X.data)
+        del split, theirs
         rounds = []
         for turn in range(3 if quick else 9):
             order = list((readers | slow if turn == 0 else readers).items())
@@ -127,22 +126,22 @@ def main():
         for a, b in (("parse", "read()"), ("cached", "read()"), ("parse", "sklearn"), ("parse", "napkinXC"))
     }
     ratios["peak memory / arrays"] = memory / arrays
-    table = Table("reader", "CPU s", "MB a CPU second")
+    table = Table("reader", "CPU s", "MB per CPU second")
     for name, value in seconds.items():
         table.add_row(name, f"{value:.3f}", f"{size / value / 1e6:.0f}")
-    bars = Table("ratio", "measured", "bar", "")
+    limits = Table("ratio", "measured", "limit", "")
     for name, value in ratios.items():
-        bars.add_row(name, f"{value:.3f}", f"{BARS[name]:.3f}", "reached" if value <= BARS[name] else "MISSED")
-    Console().print(table, bars)
-    reached = {name: ratios[name] <= bar for name, bar in BARS.items()}
-    about = {
+        limits.add_row(name, f"{value:.3f}", f"{LIMITS[name]:.3f}", "met" if value <= LIMITS[name] else "MISSED")
+    Console().print(table, limits)
+    met = {name: ratios[name] <= limit for name, limit in LIMITS.items()}
+    details = {
         "rounds": rounds,
         "bytes": size,
         "array bytes": arrays,
         "same values as sklearn": bool(same),
         "threads": os.cpu_count(),
     }
-    print(json.dumps({**about, "cpu seconds": seconds, "ratios": ratios, "bars": BARS, "reached": reached}))
+    print(json.dumps({**details, "cpu seconds": seconds, "ratios": ratios, "limits": LIMITS, "met": met}))
 
 
 if __name__ == "__main__":

@@ -1,20 +1,22 @@
-"""holobind beside the rivals that install from PyPI: accuracy, CPU seconds, rows a second and bytes, in one run.
+"""Compare holobind with libraries from PyPI in one run: accuracy, CPU seconds, rows a second and model size.
 
-    .venv/bin/python benchmarks/bench_rivals.py [--out DIR] [--only bibtex ...] [--rivals omikuji-bonsai ...] [--made]
+    .venv/bin/python benchmarks/bench_rivals.py [--out DIR] [--only bibtex ...] [--rivals omikuji-bonsai ...] [--tfidf]
 
-holobind is what `holobind train DATA` makes with no options, as the mean of some seeds: where the data has texts, it
-makes features of them, in the time that is measured, and `holobind-features` learns from those of the data as all
-others do. With `--made` all learn from the features that holobind makes of the texts. Each contender learns the same
-rows in a process of its own (`rivals.py`), is saved, loaded, and asked for the five best labels of every test row.
-CPU seconds are user and system time of training, of all threads and children; reading the data, turning it into what a
-contender takes, saving, and the compiling that holobind does once on a machine are not in them. Rows a second are from
-features to the top five, by the loaded model, asked once before: the fastest of all passes over the test part in four
-seconds, and their median beside it in the JSON. Rows have length 1 for all; fastText reads the texts instead. Measures
-are computed here, for all alike.
+`holobind` is what `holobind train DATA` makes without options, as the mean of several seeds. Where the data has texts,
+it computes its tf-idf features from them, and training time includes that; `holobind-no-text` learns from the
+features of the data, as the other methods do. With `--tfidf` all methods learn from holobind's tf-idf features.
 
-A rival that this Python does not have is installed into an environment of its own under --environments, the first time
-(fastText needs a C++ compiler). One that cannot be installed, fails, or takes longer than --limit gets a row that says
-so. --out gets rivals.json, rivals.md and rivals.png. The last line printed is JSON.
+Each method trains on the same rows in a process of its own (`rivals.py`), is saved and loaded, and predicts the five
+best labels of every test row. CPU seconds are user and system time of training, over all threads and child processes;
+they exclude reading the data, converting it to a library's format, saving, and numba's compilation (once per machine).
+Rows a second count from features to the top 5 with the loaded model, after a first pass that is not timed: the fastest
+of all passes over the test split within four seconds; the JSON has the median pass as well. All methods get rows
+scaled to length 1, except fastText, which reads the texts. The metrics of all methods are computed here.
+
+A library that this Python does not have is installed at first use into an environment of its own under --environments
+(fastText needs a C++ compiler). A method that cannot be installed, fails, or takes longer than --limit gets a row with
+the reason. --out is the folder for rivals.json, rivals.md and rivals.png; `rivals_plot.py` draws the picture again
+from the JSON. DIR of --data is by default the folder that HOLOBIND_DATA names. The last line printed is JSON.
 """
 
 import argparse
@@ -31,9 +33,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+from holobind_paper.datasets import data_folder
 from rich.console import Console
 from rich.table import Table
-from rivals import CONTENDERS
+from rivals import METHODS
 from rivals_plot import scatter
 from scipy import sparse
 from sklearn.preprocessing import normalize
@@ -42,134 +45,139 @@ import holobind as hb
 from holobind import metrics
 
 HERE = Path(__file__).resolve().parent
-NAMES = ["bibtex", "delicious", "cooking-stackexchange", "tibkat-core-en"]
-OURS = ("holobind", "holobind-features")
-MEASURES = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")
-FEW = 1000  # labels, for those that learn each label from all rows
-# What pip is asked for, step by step. PECOS would bring torch and transformers for other models than the linear one.
-STEPS = {
+DATASETS = ["bibtex", "delicious", "cooking-stackexchange", "tibkat-core-en"]
+OURS = ("holobind", "holobind-no-text")
+METRICS = ("P@1", "P@3", "P@5", "PSP@1", "PSP@3", "PSP@5")
+ONE_VS_REST = ("sklearn-ovr", "pecos-ovr", "napkinxc-ovr")
+MAX_ONE_VS_REST_LABELS = 1000  # above, one classifier per label takes too long
+# Arguments of `pip install`, step by step. PECOS depends on torch and transformers; its linear models need neither.
+PIP_STEPS = {
     "omikuji": [["omikuji", "numpy", "scipy"]],
     "napkinxc": [["napkinxc"]],
     "libpecos": [["numpy<2", "scipy<1.14", "scikit-learn"], ["--no-deps", "libpecos"]],
     "fasttext": [["fasttext", "numpy", "scipy"]],
     "scikit-learn": [["scikit-learn"]],
 }
-THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # what linear algebra goes by
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")  # of linear algebra libraries
 MODULES = {"libpecos": "pecos", "scikit-learn": "sklearn"}
 
 
-class ContenderError(Exception):
-    """Why a contender has no figures."""
+class MethodError(Exception):
+    """Why a method has no result."""
 
 
-def tell(*said):
-    print(*said, file=sys.stderr, flush=True)
+def log(text):
+    print(text, file=sys.stderr, flush=True)
 
 
 def run(command, limit=None, **variables):
-    """What a command printed; a failure's last line is its reason."""
+    """Output of a command; if it fails, the last line of its stderr is the reason."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=limit, check=False, env=os.environ | variables
         )
     except subprocess.TimeoutExpired as late:
-        raise ContenderError(f"stopped after {limit:g} s") from late
+        raise MethodError(f"stopped after {limit:g} s") from late
     if done.returncode:
-        said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        raise ContenderError(said[-1][:200] if said and done.returncode > 0 else f"ended with code {done.returncode}")
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        raise MethodError(lines[-1][:200] if lines and done.returncode > 0 else f"ended with code {done.returncode}")
     return done.stdout
 
 
 @cache
 def install(package, environments):
-    """Make an environment with a package; why it cannot be, or None. It is tried once in a run."""
-    place = environments / package
-    if (place / "ready").exists():
+    """Install a package into an environment of its own, once per run; the reason of a failure, or None."""
+    folder = environments / package
+    if (folder / "ready").exists():
         return None
-    tell(f"installing {package} into {place}")
-    venv.create(place, with_pip=True, clear=True)
+    log(f"installing {package} into {folder}")
+    venv.create(folder, with_pip=True, clear=True)
     try:
-        for step in STEPS[package]:
-            run([place / "bin" / "python", "-m", "pip", "install", "--quiet", *step])
-    except ContenderError as failed:
+        for step in PIP_STEPS[package]:
+            run([folder / "bin" / "python", "-m", "pip", "install", "--quiet", *step])
+    except MethodError as failed:
         return f"not installed: {failed}"
-    (place / "ready").touch()
+    (folder / "ready").touch()
     return None
 
 
 def interpreter(package, environments):
-    """A Python that has a package: this one, or that of an environment."""
+    """Path of a Python that has the package: this one, or that of an environment."""
     if package == "holobind" or find_spec(MODULES.get(package, package)):
         return sys.executable
     if reason := install(package, environments):
-        raise ContenderError(reason)
+        raise MethodError(reason)
     return environments / package / "bin" / "python"
 
 
-def made(dataset):
-    """A dataset with the features that holobind makes of its texts."""
+def with_tfidf(dataset):
+    """The dataset with holobind's tf-idf features of its texts in place of its own features."""
     tfidf, X = hb.data.Tfidf.fit(dataset.train.texts)
     test = replace(dataset.test, X=tfidf.transform(dataset.test.texts))
     return replace(dataset, train=replace(dataset.train, X=X), test=test)
 
 
 def prepare(dataset, source, folder):
-    """The files that contenders read."""
+    """Write the files that the methods read."""
     (folder / "source.txt").write_text(str(source.resolve()))
-    for name, part in dataset.splits.items():
-        for what, matrix in (("X", normalize(part.X)), ("Y", part.Y)):
+    for name, split in dataset.splits.items():
+        for what, matrix in (("X", normalize(split.X)), ("Y", split.Y)):
             stored = sparse.csr_matrix(matrix, dtype=np.float32)
             sparse.save_npz(folder / f"{name}.{what}.npz", stored, compressed=False)
-        if part.texts is not None:
-            (folder / f"{name}.texts.txt").write_text("\n".join(part.texts), encoding="utf-8")
+        if split.texts is not None:
+            (folder / f"{name}.texts.txt").write_text("\n".join(split.texts), encoding="utf-8")
 
 
-def unfit(name, dataset):
-    """Why a contender is not asked to learn a dataset, or None."""
-    if name in ("sklearn-ovr", "pecos-ovr", "napkinxc-br") and dataset.n_labels > FEW:
-        return f"not run: it learns each label from all rows, and these are {dataset.n_labels} labels (at most {FEW})"
-    if name in ("fasttext", "holobind-features") and dataset.texts is None:
+def skip_reason(name, dataset):
+    """Why a method is not run on a dataset, or None."""
+    if name in ONE_VS_REST and dataset.n_labels > MAX_ONE_VS_REST_LABELS:
         return (
-            "not run: it reads texts, and this data has none" if name == "fasttext" else "the same: there are no texts"
+            f"not run: it trains one classifier per label, and there are {dataset.n_labels} labels "
+            f"(limit {MAX_ONE_VS_REST_LABELS})"
         )
+    if dataset.texts is None and name == "fasttext":
+        return "not run: it reads texts, and this dataset has none"
+    if dataset.texts is None and name == "holobind-no-text":
+        return "the same as holobind: this dataset has no texts"
     return None
 
 
 def measure(name, dataset, source, seed, options):
-    """One contender, one seed: its figures."""
-    python = interpreter(CONTENDERS[name][1], options.environments)
-    with tempfile.TemporaryDirectory() as room:
-        folder = Path(room)
+    """Metrics, times and model size of one method with one seed."""
+    python = interpreter(METHODS[name][1], options.environments)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         prepare(dataset, source, folder)
         command = [python, HERE / "rivals.py", name, folder, str(options.threads), str(seed)]
         try:
-            printed = run(command, options.limit, **{name: str(options.threads) for name in THREADS})
+            printed = run(command, options.limit, **dict.fromkeys(THREAD_VARIABLES, str(options.threads)))
             found = json.loads(printed.splitlines()[-1])
-        except ContenderError as failed:
-            raise ContenderError(str(failed).replace(f"{folder}/", "")) from failed
+        except MethodError as failed:
+            raise MethodError(str(failed).replace(f"{folder}/", "")) from failed
         top = np.load(folder / f"{name}.npy")
     scored = metrics.evaluate(dataset.test.Y, top, dataset.train.Y, k=top.shape[1], dataset=dataset.name)
-    return {key: scored[key] for key in MEASURES} | found
+    return {key: scored[key] for key in METRICS} | found
 
 
 def row_of(name, dataset, source, options):
-    """One contender on one dataset: the means over its seeds, or the reason why there are none."""
-    row = {"data": dataset.name, "contender": name}
-    if reason := unfit(name, dataset):
+    """One method on one dataset: means over its seeds, or the reason why there are none."""
+    row = {"data": dataset.name, "method": name}
+    if reason := skip_reason(name, dataset):
         return row | {"reason": reason}
     runs = []
     for seed in range(options.seeds if name in OURS else 1):
         try:
             runs.append(measure(name, dataset, source, seed, options))
-        except ContenderError as failed:
+        except MethodError as failed:
             return row | {"reason": str(failed)}
     means = {key: np.mean([r[key] for r in runs]) for key in runs[0] if key != "version"}
-    rounded = {key: round(float(value), 2 if key in MEASURES else 3) for key, value in means.items()}
+    rounded = {key: round(float(value), 2 if key in METRICS else 3) for key, value in means.items()}
     return row | {"version": runs[0]["version"], "seeds": len(runs)} | rounded
 
 
+# Key of a result: its title in tables and its format.
 COLUMNS = {
-    **{name: (name, lambda value: f"{value:.1f}") for name in MEASURES},
+    **{name: (name, lambda value: f"{value:.1f}") for name in METRICS},
     "train cpu s": ("CPU s", lambda value: f"{value:.1f}"),
     "train wall s": ("s", lambda value: f"{value:.1f}"),
     "rows/s": ("rows/s", lambda value: f"{value:,.0f}"),
@@ -177,25 +185,29 @@ COLUMNS = {
 }
 
 
+def title(row):
+    return METHODS[row["method"]][2]
+
+
 def cells(row):
     return [show(row[key]) for key, (_, show) in COLUMNS.items()]
 
 
 def table(rows):
-    reasons = [f"{row['contender']}: {row['reason']}" for row in rows if "reason" in row]
-    titles = (title for title, _ in COLUMNS.values())
-    shown = Table("", *titles, title=rows[0]["data"], caption="\n".join(reasons), caption_justify="left")
+    reasons = [f"{title(row)}: {row['reason']}" for row in rows if "reason" in row]
+    headings = (heading for heading, _ in COLUMNS.values())
+    shown = Table("", *headings, title=rows[0]["data"], caption="\n".join(reasons), caption_justify="left")
     for row in rows:
         if "reason" not in row:
-            shown.add_row(row["contender"], *cells(row))
+            shown.add_row(title(row), *cells(row))
     return shown
 
 
-def markdown(rows, about):
-    """A table for each dataset; the best of each column in bold."""
+def markdown(rows, setup):
+    """One table per dataset; the best value of each column is bold."""
     text = [
-        f"{about['threads']} threads; holobind: means of {about['seeds']} seeds. CPU s and s: of training. "
-        "rows/s: from features to the top 5, the fastest pass."
+        f"{setup['threads']} threads; holobind: mean of {setup['seeds']} seeds. CPU s, s: training. "
+        "rows/s: prediction, from features to the top 5, the fastest pass. MB: the saved model."
     ]
     for data in dict.fromkeys(row["data"] for row in rows):
         here = [row for row in rows if row["data"] == data]
@@ -204,21 +216,22 @@ def markdown(rows, about):
         for key in COLUMNS if full else ():
             choose = min if key in ("train cpu s", "train wall s", "bytes") else max
             best[key] = choose(row[key] for row in full)
-        text += ["", f"## {data}", "", f"| | {' | '.join(title for title, _ in COLUMNS.values())} |"]
+        text += ["", f"## {data}", "", f"| | {' | '.join(heading for heading, _ in COLUMNS.values())} |"]
         text.append("|---" + "|---:" * len(COLUMNS) + "|")
         for row in full:
-            said = [
+            marked = [
                 f"**{cell}**" if row[key] == best[key] else cell for key, cell in zip(COLUMNS, cells(row), strict=True)
             ]
-            text.append(f"| {row['contender']} {row['version']} | {' | '.join(said)} |")
-        text += ["", *(f"- {row['contender']}: {row['reason']}" for row in here if "reason" in row)]
+            text.append(f"| {title(row)} {row['version']} | {' | '.join(marked)} |")
+        text += ["", *(f"- {title(row)}: {row['reason']}" for row in here if "reason" in row)]
     return "\n".join(text).rstrip() + "\n"
 
 
-def report(rows, about, out):
+def report(rows, setup, out):
+    """Write rivals.json, rivals.md and rivals.png."""
     out.mkdir(parents=True, exist_ok=True)
-    (out / "rivals.json").write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n")
-    (out / "rivals.md").write_text(markdown(rows, about))
+    (out / "rivals.json").write_text(json.dumps({**setup, "rows": rows}, indent=1) + "\n")
+    (out / "rivals.md").write_text(markdown(rows, setup))
     full = [row for row in rows if "reason" not in row]
     if full:
         scatter(full, out / "rivals.png")
@@ -226,39 +239,48 @@ def report(rows, about, out):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    rivals = [name for name in CONTENDERS if name not in OURS]
-    parser.add_argument("--data", type=Path, default=HERE.parents[1] / "shared" / "data", help="folder of datasets")
-    parser.add_argument("--only", nargs="+", default=NAMES, metavar="DATASET", help="folders in it")
+    rivals = [name for name in METHODS if name not in OURS]
+    parser.add_argument("--data", type=Path, default=data_folder(), help="folder of datasets (default: HOLOBIND_DATA)")
+    parser.add_argument("--only", nargs="+", default=DATASETS, metavar="DATASET", help="folders in it")
     parser.add_argument("--rivals", nargs="*", default=rivals, choices=rivals, metavar="NAME", help=", ".join(rivals))
-    parser.add_argument("--seeds", type=int, default=3, help="of holobind; 0 leaves it out")
-    parser.add_argument("--made", action="store_true", help="rivals, too, learn from features that holobind makes")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds of holobind; 0 leaves holobind out")
+    parser.add_argument("--tfidf", action="store_true", help="all methods learn from holobind's tf-idf features")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--limit", type=float, default=3600, help="seconds a contender may take")
+    parser.add_argument(
+        "--limit", type=float, default=3600, help="maximum seconds of a method, training and prediction"
+    )
     parser.add_argument("--environments", type=Path, default=HERE.parent / "build" / "rivals")
     parser.add_argument("--out", type=Path, help="folder for rivals.json, rivals.md and rivals.png")
     options = parser.parse_args()
     for data in options.only:
         if not (options.data / data).is_dir():
-            parser.error(f"{options.data} has no folder {data}; name another with --data, or others with --only")
-    about = {"threads": options.threads, "seeds": options.seeds, "machine": platform.machine(), "made": options.made}
+            parser.error(
+                f"{options.data} has no folder {data}; name another folder with --data, or other datasets with --only"
+            )
+    setup = {
+        "threads": options.threads,
+        "seeds": options.seeds,
+        "machine": platform.machine(),
+        "tfidf": options.tfidf,
+    }
     rows = []
     for data in options.only:
         source = options.data / data
         dataset = hb.data.load(source)
-        if options.made:
+        if options.tfidf:
             if dataset.texts is None:
-                parser.error(f"{data} has no texts to make features of; leave it out with --only, or leave out --made")
-            dataset = made(dataset)
-        ours = [name for name in OURS[: 1 if options.made else 2] if options.seeds]
+                parser.error(f"{data} has no texts to compute features from; choose other datasets with --only")
+            dataset = with_tfidf(dataset)
+        ours = [name for name in OURS[: 1 if options.tfidf else 2] if options.seeds]
         for name in ours + options.rivals:
-            tell(f"{data}: {name}")
+            log(f"{data}: {name}")
             rows.append(row_of(name, dataset, source, options))
             if "reason" in rows[-1]:
-                tell(f"  {rows[-1]['reason']}")
+                log(f"  {rows[-1]['reason']}")
         Console(width=120).print(table([row for row in rows if row["data"] == dataset.name]))
         if options.out:
-            report(rows, about, options.out)
-    print(json.dumps({**about, "rows": rows}))
+            report(rows, setup, options.out)
+    print(json.dumps({**setup, "rows": rows}))
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ def main():
         n, d = map(int, shape.split("x"))
         book, random = hb.OrbitCodebook(n, d), hb.RandomCodebook(n, d)
         table = table_of(book)
-        memory = book._readers.nbytes / table.nbytes
+        memory = book._drawn_conj_spectra.nbytes / table.nbytes
         contenders = {
             "orbit": lambda v, book=book: book.top_k(v, K),
             "dense": lambda v, table=table: (v @ table.T).topk(K),

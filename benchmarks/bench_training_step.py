@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 import torch
-from memory import alone, high_water
+from memory import peak_memory_mb, run_alone
 from rich.console import Console
 from rich.table import Table
 
@@ -91,11 +91,11 @@ def peak_megabytes(dataset, kind):
     step = stepper(hb.HolographicHead(HIDDEN, 200, 100, loss="query"), *sets(200, 3.0))  # all that is loaded once
     step()
     Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak starts again from what is resident now
-    before = high_water()
+    before = peak_memory_mb()
     step = stepper(heads(labels, dim)[kind](), *sets(labels, mean))
     for _ in range(3):
         step()
-    return round(high_water() - before, 1)
+    return round(peak_memory_mb() - before, 1)
 
 
 def main():
@@ -106,7 +106,7 @@ def main():
     for dataset in chosen.dataset:
         labels, mean, dim, query_bar, softmax_bar = DATASETS[dataset]
         kinds = heads(labels, dim)
-        peaks = {kind: alone(peak_megabytes, dataset, kind) for kind in kinds}
+        peaks = {kind: run_alone(peak_megabytes, dataset, kind) for kind in kinds}
         seconds = race({kind: stepper(make(), *sets(labels, mean)) for kind, make in kinds.items()})
         speed = {kind: seconds["linear"] / took for kind, took in seconds.items()}
         bars = {"query": query_bar, "softmax": softmax_bar}

@@ -1,4 +1,4 @@
-"""What benchmarks share to measure the memory of one thing and not of what was there before it."""
+"""Peak memory of one function, measured in a process of its own; shared by benchmarks."""
 
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 
-def alone(measure: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function gives in a new process."""
+def run_alone(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Result of a function that runs in a new process, so that its peak memory is its own."""
     with ProcessPoolExecutor(1, get_context("spawn")) as process:
-        return process.submit(measure, *arguments).result()
+        return process.submit(function, *arguments).result()
 
 
-def high_water() -> float:
-    """The most megabytes that this process has had in memory. ru_maxrss would begin with those of its parent."""
+def peak_memory_mb() -> float:
+    """Peak resident memory of this process, in megabytes. (ru_maxrss would include that of the parent process.)"""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024

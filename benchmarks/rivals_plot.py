@@ -1,32 +1,29 @@
-"""The picture of `bench_rivals.py`: P@1 against CPU seconds of training, a panel for each dataset."""
+"""Scatter plot of the results of `bench_rivals.py`: P@1 against CPU seconds of training, one panel per dataset.
 
+.venv/bin/python benchmarks/rivals_plot.py experiments/results/rivals.json docs/figures/rivals.png
+"""
+
+import argparse
+import json
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullLocator
 from matplotlib.transforms import Bbox
+from rivals import METHODS
 
 INK, OURS, THEIRS, QUIET = "#2b2b2b", "#d1495b", "#5b7f95", "#8a8a8a"
-TITLES = {
-    "holobind-features": "holobind --features",
-    "omikuji-bonsai": "omikuji Bonsai",
-    "omikuji-parabel": "omikuji Parabel",
-    "napkinxc-plt": "napkinXC PLT",
-    "napkinxc-br": "napkinXC BR",
-    "pecos": "PECOS",
-    "pecos-ovr": "PECOS 1-vs-rest",
-    "sklearn-ovr": "scikit-learn 1-vs-rest",
-    "fasttext": "fastText",
-}
 
 
 def scatter(rows, path):
+    """Write the picture of all rows that have results."""
     names = list(dict.fromkeys(row["data"] for row in rows))
     across = min(2, len(names))
     down = -(-len(names) // across)
-    figure = Figure(figsize=(6.4 * across, 4.6 * down), layout="constrained")
+    figure = Figure(figsize=(6.8 * across, 5.2 * down), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(down, across, squeeze=False).ravel()
     for axes, name in zip(panels, names, strict=False):
@@ -34,28 +31,31 @@ def scatter(rows, path):
         axes.set_title(name, loc="left", fontsize=12, fontweight="bold", color=INK)
     for axes in panels[len(names) :]:
         axes.set_axis_off()
-    figure.supxlabel("CPU seconds of training (log scale); the size of the model in brackets", fontsize=10, color=INK)
-    figure.supylabel("P@1 on test, percent", fontsize=10, color=INK)
-    figure.canvas.draw()  # labels are placed where the layout has put the panels
+    for axes in panels[: len(names)]:
+        axes.set_xlabel("training time (CPU seconds, log scale)", fontsize=10, color=INK)
+        axes.set_ylabel("P@1 on the test split (%)", fontsize=10, color=INK)
+    figure.suptitle("Accuracy against training time; size of the saved model in brackets", fontsize=12, color=INK)
+    figure.canvas.draw()  # fixes the layout of the panels, which the positions of the names depend on
     for axes, name in zip(panels, names, strict=False):
         label(axes, [row for row in rows if row["data"] == name])
     figure.savefig(path, format="png", dpi=150)
 
 
 def points(axes, rows):
+    """Draw the points and the axes of a panel."""
     for row in rows:
-        ours = row["contender"].startswith("holobind")
+        ours = row["method"].startswith("holobind")
         axes.scatter(
             row["train cpu s"], row["P@1"], s=90 if ours else 55, color=OURS if ours else THEIRS, zorder=3, linewidths=0
         )
     axes.set_xscale("log")
-    # Room for labels: the log axis by a share of decades, at least half a decade on either side.
+    # Margins for the names: on the log axis a fraction of the range, and at least half a decade on either side.
     seconds = np.log10([row["train cpu s"] for row in rows])
-    room = max(0.5, 0.35 * np.ptp(seconds))
-    axes.set_xlim(10 ** (seconds.min() - room), 10 ** (seconds.max() + room))
+    margin = max(0.5, 0.35 * np.ptp(seconds))
+    axes.set_xlim(10 ** (seconds.min() - margin), 10 ** (seconds.max() + margin))
     scores = [row["P@1"] for row in rows]
-    room = max(0.5, 0.2 * np.ptp(scores))
-    axes.set_ylim(min(scores) - room, max(scores) + room)
+    margin = max(0.5, 0.2 * np.ptp(scores))
+    axes.set_ylim(min(scores) - margin, max(scores) + margin)
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_locator(NullLocator())
@@ -66,19 +66,18 @@ def points(axes, rows):
 
 
 def label(axes, rows):
-    """Each name near its point, where it covers least: no other name, no point, nothing outside of the panel."""
+    """Write each method's name next to its point, where it overlaps other names, points and the panel's edge least."""
     canvas = axes.figure.canvas.get_renderer()
     frame = axes.get_window_extent(canvas)
     at = axes.transData.transform([(row["train cpu s"], row["P@1"]) for row in rows])
     unit = axes.figure.dpi / 72
     taken = [Bbox.from_bounds(x - 6 * unit, y - 6 * unit, 12 * unit, 12 * unit) for x, y in at]
     for row, (x, y) in sorted(
-        zip(rows, at, strict=True), key=lambda pair: not pair[0]["contender"].startswith("holobind")
+        zip(rows, at, strict=True), key=lambda pair: not pair[0]["method"].startswith("holobind")
     ):
-        ours = row["contender"].startswith("holobind")
-        said = f"{TITLES.get(row['contender'], row['contender'])} ({row['bytes'] / 1e6:.1f} MB)"
+        ours = row["method"].startswith("holobind")
         text = axes.annotate(
-            said,
+            f"{METHODS[row['method']][2]} ({row['bytes'] / 1e6:.1f} MB)",
             (row["train cpu s"], row["P@1"]),
             xytext=(0, 0),
             textcoords="offset points",
@@ -103,8 +102,8 @@ def label(axes, rows):
         chosen = min(places, key=lambda offset: cost(offset)[0])
         text.set_position(chosen)
         taken.append(cost(chosen)[1])
-        if abs(chosen[1]) > 15:  # far enough that a line must say whose it is
-            edge = (chosen[0] - np.sign(chosen[0]) * half, chosen[1]) if abs(chosen[0]) > half else chosen
+        if abs(chosen[1]) > 15:  # far from its point: a line connects them
+            edge = (float(np.clip(0, chosen[0] - half, chosen[0] + half)), chosen[1])
             axes.annotate(
                 "",
                 (row["train cpu s"], row["P@1"]),
@@ -116,3 +115,16 @@ def label(axes, rows):
 
 def area(box):
     return 0.0 if box is None else box.width * box.height
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("results", type=Path, help="rivals.json of bench_rivals.py")
+    parser.add_argument("picture", type=Path, help="PNG file to write")
+    options = parser.parse_args()
+    rows = json.loads(options.results.read_text())["rows"]
+    scatter([row for row in rows if "reason" not in row], options.picture)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,6 @@
 """Which labels share a base of the orbit codebook: what that is worth to a network with fewer outputs than labels.
 
-    .venv/bin/python experiments/label_order.py [--data ../shared/data] [--dataset delicious] [--dim 400] [--loss query]
+    .venv/bin/python experiments/label_order.py [--data DIR] [--dataset delicious] [--dim 400] [--loss query]
 
 The paper's network is trained on four fifths of the training part and measured on the rest, with labels numbered as
 they come, at random, by frequency, which is what `hb.learn` does, and dealt out to the bases by frequency. The last
@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from holobind_paper.datasets import data_folder
 
 import holobind as hb
 from holobind.data import Split
@@ -34,7 +35,7 @@ def orders(counts: np.ndarray, dim: int, seed: int) -> dict[str, np.ndarray]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--data", type=Path, default=data_folder(), help="folder of datasets (default: HOLOBIND_DATA)")
     parser.add_argument("--dataset", default="delicious")
     parser.add_argument("--dim", type=int, default=400)
     parser.add_argument("--loss", default="query", choices=("query", "softmax"))

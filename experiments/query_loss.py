@@ -1,6 +1,6 @@
 """The paper's set-up on the datasets of its table that are small: two hidden layers of 512, its query loss, d' = 400.
 
-    .venv/bin/python experiments/query_loss.py [--data ../shared/data] [--codebook orbit|random] [--seeds 3]
+    .venv/bin/python experiments/query_loss.py [--data DIR] [--codebook orbit|random] [--seeds 3]
 
 How many features of a row are left out in a step is chosen by P@1 on a fifth of the training rows, held out; all other
 options are those that `ModelConfig` chooses by the number of points, and the best epoch is chosen on rows held out, too.
@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import mean
 
 import numpy as np
+from holobind_paper.datasets import data_folder
 
 import holobind as hb
 from holobind.data import Split
@@ -38,7 +39,7 @@ def validated(part: Split, codebook: str, left_out: float, seed: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--data", type=Path, default=data_folder(), help="folder of datasets (default: HOLOBIND_DATA)")
     parser.add_argument("--codebook", default="orbit", choices=("orbit", "random"))
     parser.add_argument("--seeds", type=int, default=3)
     chosen = parser.parse_args()

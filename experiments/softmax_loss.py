@@ -1,6 +1,6 @@
 """What the softmax of a holographic head gains by each of its parts, on rows held out of training.
 
-    .venv/bin/python experiments/softmax_loss.py DATASET [--data ../shared/data] [--dim 400 1000] [--seeds 3]
+    .venv/bin/python experiments/softmax_loss.py DATASET [--data DIR] [--dim 400 1000] [--seeds 3]
 
 FC (512, 512) on an orbit, one part changed at a time: the crosstalk that the loss counts on, the prior, the temperature
 it starts from, and the learning rates of the layers and of the one on features. A tenth of TRAIN is held out to measure
@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from holobind_paper.datasets import data_folder
 
 import holobind as hb
 from holobind import metrics
@@ -61,7 +62,7 @@ def scored(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dataset", help="a folder of DATA")
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--data", type=Path, default=data_folder(), help="folder of datasets (default: HOLOBIND_DATA)")
     parser.add_argument("--dim", nargs="+", type=int, default=[400])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=6)

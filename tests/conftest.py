@@ -1,15 +1,12 @@
 """Fixtures and settings shared by all tests."""
 
-from pathlib import Path
-
 import pytest
 import torch
+from helpers.paths import real_data
 from hypothesis import settings
 
 settings.register_profile("holobind", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("holobind")
-
-SHARED = Path(__file__).parents[1].parent / "shared" / "data"
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -31,7 +28,8 @@ def one_thread():
 
 @pytest.fixture
 def shared_data():
-    """Real datasets, kept beside the project and never in it."""
-    if not SHARED.is_dir():
-        pytest.skip(f"the real datasets are not at {SHARED}")
-    return SHARED
+    """The folder of the real datasets, which are not part of the project."""
+    folder = real_data()
+    if not folder.is_dir():
+        pytest.skip(f"there are no real datasets at {folder}; set HOLOBIND_DATA")
+    return folder

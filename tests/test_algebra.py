@@ -1,4 +1,4 @@
-"""The laws of the algebra, each against the definition or a slow, obvious twin."""
+"""Laws of the algebra, each tested against the definition or a slow, obvious implementation."""
 
 import pytest
 import torch
@@ -41,11 +41,11 @@ def bind_by_definition(a, b):
 
 
 def without_energy_at_zero(t):
-    """Vectors (t1, -t1, t2, -t2): their frequency 0 is exactly 0, whatever t is."""
+    """Vectors (t1, -t1, t2, -t2): their frequency 0 is exactly 0 for every t."""
     return torch.stack([t, -t], -1).flatten(-2)
 
 
-# What each operation computes.
+# Definitions.
 
 
 @given(sizes, seeds)
@@ -63,7 +63,7 @@ def test_bind_is_commutative_associative_and_distributive(d, seed):
 
 
 @given(sizes, seeds, st.integers(2, 6))
-def test_binding_many_vectors_is_binding_one_after_the_other(d, seed, n):
+def test_binding_several_vectors_is_binding_them_one_after_the_other(d, seed, n):
     vectors = symbols(n, d, seed)
     chained = vectors[0]
     for vector in vectors[1:]:
@@ -86,14 +86,14 @@ def test_unbind_is_exact_for_unitary_keys(d, seed):
 
 
 @given(sizes, seeds)
-def test_involution_reads_backwards_from_the_first_element(d, seed):
+def test_involution_reverses_all_elements_but_the_first(d, seed):
     (x,) = symbols(1, d, seed)
     assert_close(hb.involution(x), torch.stack([x[-k % d] for k in range(d)]))
 
 
 @given(sizes, seeds)
 def test_bind_with_the_inverse_is_the_identity(d, seed):
-    (x,) = hb.unitary(symbols(1, d, seed)) * 0.9 + 0.02 * symbols(1, d, seed + 1)  # no frequency near 0
+    (x,) = hb.unitary(symbols(1, d, seed)) * 0.9 + 0.02 * symbols(1, d, seed + 1)  # every frequency has energy
     assert_close(hb.bind(x, hb.inverse(x)), hb.identity(d, dtype=x.dtype))
 
 
@@ -104,7 +104,7 @@ def test_inverse_equals_involution_for_unitary_vectors(d, seed):
 
 
 @given(sizes, seeds)
-def test_unitary_puts_every_frequency_at_modulus_1_and_keeps_its_phase(d, seed):
+def test_unitary_sets_every_modulus_to_1_and_keeps_the_phase(d, seed):
     (x,) = symbols(1, d, seed)
     before, after = torch.fft.fft(x), torch.fft.fft(hb.unitary(x))
     assert_close(after.abs(), torch.ones(d, dtype=x.dtype))
@@ -112,7 +112,7 @@ def test_unitary_puts_every_frequency_at_modulus_1_and_keeps_its_phase(d, seed):
 
 
 @given(sizes, seeds)
-def test_unitary_is_idempotent_and_of_length_1(d, seed):
+def test_unitary_vectors_have_norm_1_and_do_not_change_again(d, seed):
     y = hb.unitary(symbols(3, d, seed))
     assert_close(hb.unitary(y), y)
     assert_close(y.norm(dim=-1), torch.ones(3, dtype=y.dtype))
@@ -137,11 +137,27 @@ def test_power_is_repeated_binding(d, seed, exponent):
 
 
 @given(sizes, seeds, st.integers(-40, 40))
-def test_permute_rolls_and_is_undone_by_the_opposite_shift(d, seed, shift):
+def test_permute_rolls_and_the_opposite_shift_is_its_inverse(d, seed, shift):
     (x,) = symbols(1, d, seed)
     rolled = hb.permute(x, shift)
     assert torch.equal(rolled, torch.stack([x[(k - shift) % d] for k in range(d)]))
     assert torch.equal(hb.permute(rolled, -shift), x)
+
+
+@given(sizes, seeds, st.integers(0, 5))
+def test_bundling_a_stack_is_bundling_its_vectors(d, seed, n):
+    batch = symbols(2 * n, d, seed).view(2, n, d)
+    total = torch.zeros(2, d, dtype=batch.dtype)
+    for i in range(n):
+        total = total + batch[:, i]
+    assert_close(hb.bundle(batch), total)
+    if n >= 2:
+        assert_close(hb.bundle(*batch.unbind(1)), total)
+
+
+def test_bundling_a_stack_has_gradients_and_keeps_half_precision():
+    assert gradcheck(hb.bundle, symbols(6, 4, 0).view(2, 3, 4).requires_grad_())
+    assert hb.bundle(symbols(3, 4, 0).bfloat16()).dtype == torch.bfloat16
 
 
 @given(sizes, seeds)
@@ -150,14 +166,14 @@ def test_similarity_is_the_cosine(d, seed):
     assert_close(hb.similarity(a, b), (a * b).sum() / (a.square().sum().sqrt() * b.square().sum().sqrt()))
 
 
-def test_random_has_the_variance_of_the_paper_and_follows_its_generator():
+def test_random_has_the_variance_of_the_paper_and_depends_only_on_the_generator():
     drawn = symbols(2000, 64, 0)
     assert_close(drawn.var(), torch.tensor(1 / 64, dtype=torch.float64), rtol=0.02, atol=0)
     assert torch.equal(drawn, symbols(2000, 64, 0))
     assert not torch.equal(drawn, symbols(2000, 64, 1))
 
 
-# Broadcasting, types, and vectors at the edge.
+# Broadcasting, dtypes and special vectors.
 
 
 @given(seeds)
@@ -170,7 +186,7 @@ def test_leading_axes_broadcast_as_in_an_explicit_loop(seed):
 
 
 @every_operation
-def test_operations_leave_their_inputs_alone(operation, count):
+def test_operations_do_not_change_their_inputs(operation, count):
     vectors = symbols(count, 6, 0)
     before = vectors.clone()
     operation(*vectors)
@@ -179,20 +195,20 @@ def test_operations_leave_their_inputs_alone(operation, count):
 
 @every_operation
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_is_computed_in_single_and_returned_as_it_came(operation, count, dtype):
+def test_half_precision_is_computed_in_float32_and_returned_in_half_precision(operation, count, dtype):
     vectors = symbols(count, 16, 1, torch.float32).to(dtype)
     found = operation(*vectors)
     assert found.dtype == dtype
     assert_close(found, operation(*vectors.float()).to(dtype))
 
 
-def test_mixed_types_are_promoted_as_torch_promotes():
+def test_mixed_dtypes_follow_the_promotion_rules_of_torch():
     a, b = torch.randn(8, dtype=torch.float64), torch.randn(8, dtype=torch.bfloat16)
     assert hb.bind(a, b).dtype == torch.float64
     assert hb.similarity(b, b.float()).dtype == torch.float32
 
 
-def test_a_zero_frequency_takes_phase_0_and_has_no_inverse():
+def test_a_frequency_without_energy_gets_phase_0_and_inverse_0():
     x = without_energy_at_zero(torch.tensor([[0.3, -0.7], [1.1, 0.2]], dtype=torch.float64))
     assert_close(torch.fft.rfft(hb.unitary(x))[..., 0].real, torch.ones(2, dtype=x.dtype))
     assert_close(torch.fft.rfft(hb.inverse(x))[..., 0].abs(), torch.zeros(2, dtype=x.dtype))
@@ -200,7 +216,7 @@ def test_a_zero_frequency_takes_phase_0_and_has_no_inverse():
     assert_close(hb.inverse(torch.zeros(5)), torch.zeros(5))
 
 
-def test_a_zero_vector_is_similar_to_nothing_with_gradient_0():
+def test_a_zero_vector_has_similarity_0_and_gradient_0():
     zero = torch.zeros(4, requires_grad=True)
     similarity = hb.similarity(zero, torch.ones(4))
     assert similarity == 0
@@ -208,7 +224,7 @@ def test_a_zero_vector_is_similar_to_nothing_with_gradient_0():
 
 
 @every_operation
-def test_a_batch_of_no_vectors_gives_none(operation, count):
+def test_an_empty_batch_gives_an_empty_result(operation, count):
     vectors = [torch.empty(0, 6, requires_grad=True) for _ in range(count)]
     found = operation(*vectors)
     assert found.shape in ((0, 6), (0,))
@@ -247,16 +263,16 @@ def test_gradients_match_finite_differences_where_a_frequency_is_exactly_zero(op
 
 
 @pytest.mark.parametrize("operation", [hb.unitary, hb.inverse])
-def test_an_empty_frequency_receives_gradient_0(operation):
-    """At the frequency itself the function jumps: the finite part of the gradient is what is left of it."""
+def test_a_frequency_without_energy_receives_gradient_0(operation):
+    """The function is discontinuous at such a frequency; its gradient there is defined as 0."""
     x = without_energy_at_zero(torch.tensor([0.3, -0.7])).requires_grad_()
     for vector in (x, torch.zeros(4, requires_grad=True)):
         (gradient,) = torch.autograd.grad(operation(vector), vector, torch.randn(4))
         assert gradient.isfinite().all()
-        assert abs(gradient.sum()) < 1e-6  # the gradient's own frequency 0
+        assert abs(gradient.sum()) < 1e-6  # frequency 0 of the gradient
 
 
-def test_torch_func_transforms_give_the_same_as_autograd():
+def test_torch_func_transforms_agree_with_autograd():
     a, b = symbols(2, 6, 9)
 
     def loss(x):
@@ -269,7 +285,7 @@ def test_torch_func_transforms_give_the_same_as_autograd():
 
 
 @every_operation
-def test_compiled_without_a_break_it_gives_the_same(operation, count):
+def test_operations_compile_as_one_graph_with_the_same_results(operation, count):
     vectors = [v.clone().requires_grad_() for v in symbols(2 * count, 12, 2, torch.float32).view(count, 2, 12)]
     compiled = torch.compile(operation, fullgraph=True, backend="aot_eager")(*vectors)
     plain = operation(*vectors)
@@ -281,7 +297,7 @@ def test_compiled_without_a_break_it_gives_the_same(operation, count):
         assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
-# Mistakes.
+# Errors.
 
 
 @pytest.mark.parametrize(
@@ -291,16 +307,17 @@ def test_compiled_without_a_break_it_gives_the_same(operation, count):
         (lambda: hb.unbind(torch.randn(2, 4), torch.randn(1)), hb.ShapeError, "differ in length, 4 and 1"),
         (lambda: hb.bind(torch.ones(4, dtype=torch.int64), torch.randn(4)), hb.DTypeError, "int64.*float"),
         (lambda: hb.unitary(torch.ones(4, dtype=torch.complex64)), hb.DTypeError, "complex64"),
-        (lambda: hb.unitary([1.0, 2.0]), hb.DTypeError, "wants torch tensors, got list"),
+        (lambda: hb.unitary([1.0, 2.0]), hb.DTypeError, "expects torch tensors, got list"),
         (lambda: hb.unitary(torch.empty(3, 0)), hb.ShapeError, r"\(3, 0\)"),
         (lambda: hb.involution(torch.tensor(1.0)), hb.ShapeError, r"shape \(\)"),
         (lambda: hb.power(torch.randn(4), 0.5), hb.OptionError, "exponent must be a whole number, got 0.5"),
         (lambda: hb.permute(torch.randn(4), 1.5), hb.OptionError, "shift must be a whole number"),
+        (lambda: hb.bundle(torch.randn(4)), hb.ShapeError, r"a single vector of shape \(4,\); give bundle several"),
         (lambda: hb.identity(0), hb.OptionError, "d must be at least 1, got 0"),
         (lambda: hb.random(-1, 4), hb.OptionError, "n must be at least 0, got -1"),
     ],
 )
-def test_mistakes_are_told_in_one_line(call, error, says):
+def test_an_error_is_one_line_of_a_holobind_and_a_standard_type(call, error, says):
     with pytest.raises(error, match=says) as caught:
         call()
     assert "\n" not in str(caught.value)

@@ -1,7 +1,6 @@
 """The estimator keeps scikit-learn's contract, and gives back labels in the form in which it got them."""
 
 import pickle
-from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -53,11 +52,6 @@ def texts(n=80, seed=0):
 @parametrize_with_checks([Classifier()], expected_failed_checks=lambda _: EXEMPTIONS)
 def test_scikit_learns_checks(estimator, check):
     check(estimator)
-
-
-def test_its_parameters_are_the_recipes():
-    own = {"threshold": None, "verbose": False, "text": False}  # X says what it is, not the data
-    assert Classifier().get_params() == {field.name: field.default for field in fields(hb.ModelConfig)} | own
 
 
 def test_numbers_of_numpy_are_numbers(tmp_path):
@@ -205,17 +199,17 @@ def test_a_column_of_classes_is_a_vector_of_them_with_a_warning():
         (None, "requires y to be passed, but the target y is None"),
         ("abc", "must be a vector, a matrix or a list of label sets; got str"),
         (3, "must be a vector, a matrix or a list of label sets; got int"),
-        ([[0.5, 1]] * 80, "labels of sets must be all texts or all whole numbers"),
+        ([[0.5, 1]] * 80, "labels of sets must be all strings or all whole numbers"),
         (np.full((80, 3), 2), "an indicator of 0 and 1; for several classes a row, pass label sets"),
         (np.ones((80, 3, 2)), r"a vector or a matrix; got shape \(80, 3, 2\)"),
         ([{"a"}] * 79 + ["b"], "y holds label sets, but row 79 is 'b'; a row with one label is a set of one"),
-        ([{"a", 3}] * 80, "labels of sets must be all texts or all whole numbers"),
-        ([[["a"]]] * 80, "labels of sets must be all texts or all whole numbers"),
-        ([{("a",)}] * 80, "labels of sets must be all texts or all whole numbers"),
-        (np.array(["a", 3] * 40, object), "classes must be all texts or all numbers"),
+        ([{"a", 3}] * 80, "labels of sets must be all strings or all whole numbers"),
+        ([[["a"]]] * 80, "labels of sets must be all strings or all whole numbers"),
+        ([{("a",)}] * 80, "labels of sets must be all strings or all whole numbers"),
+        (np.array(["a", 3] * 40, object), "classes must be all strings or all numbers"),
         (np.linspace(0, 1, 80), "continuous"),
         ([{"a"}] * 79, "inconsistent numbers of samples"),
-        ([set()] * 80, "nothing to learn from 80 points, 15 features, 0 labels"),
+        ([set()] * 80, "nothing to learn from 80 rows, 15 features, 0 labels"),
     ],
 )
 def test_wrong_labels_are_told(y, says):
@@ -277,8 +271,8 @@ def test_verbose_tells_on_stderr_and_otherwise_nothing_is_told(capsys):
     Classifier(network="fc", hidden=(8,), epochs=2).fit(X, Y)
     assert capsys.readouterr() == ("", "")
     Classifier(network="fc", hidden=(8,), epochs=2, linear_skip=True, verbose=True).fit(X, Y)
-    told = capsys.readouterr()
-    assert told.out == "" and told.err.count("epoch ") == 2 and "P@1" in told.err
+    reported = capsys.readouterr()
+    assert reported.out == "" and reported.err.count("epoch ") == 2 and "P@1" in reported.err
 
 
 # Portion by portion
@@ -306,9 +300,9 @@ def test_portions_are_learned_one_after_the_other(options):
 def test_portions_in_the_same_order_give_the_same_model():
     X, Y = points()
     one, other = Classifier(network="fc", hidden=(8,)), Classifier(network="fc", hidden=(8,))
-    for part in portions(X, Y):
-        one.partial_fit(*part)
-        other.partial_fit(*part)
+    for split in portions(X, Y):
+        one.partial_fit(*split)
+        other.partial_fit(*split)
     for a, b in zip(one.model_.state_dict().values(), other.model_.state_dict().values(), strict=True):
         assert torch.equal(a, b)
 
@@ -389,14 +383,14 @@ def test_a_saved_estimator_of_texts_reads_texts(tmp_path):
 
 def test_models_made_otherwise_can_be_loaded_as_estimators(tmp_path):
     X, Y = points()
-    part = hb.data.Split(sparse.csr_array(X.astype(np.float32)), sparse.csr_array(Y))
-    hb.learn(part, hb.ModelConfig(dim=4)).save(tmp_path / "m")
+    split = hb.data.Split(sparse.csr_array(X.astype(np.float32)), sparse.csr_array(Y))
+    hb.learn(split, hb.ModelConfig(dim=4)).save(tmp_path / "m")
     assert sparse.issparse(Classifier.load(tmp_path / "m").predict(X))
-    hb.learn(part, hb.ModelConfig(dim=4), label_names=NAMES.tolist()).save(tmp_path / "m")
+    hb.learn(split, hb.ModelConfig(dim=4), label_names=NAMES.tolist()).save(tmp_path / "m")
     found = Classifier.load(tmp_path / "m")
     assert found.dim == 4 and set(found.predict(X)[0]) <= set(NAMES)
     twins = hb.learn(
-        part, label_names=["b", "a", "b", "c", "a", "d"]
+        split, label_names=["b", "a", "b", "c", "a", "d"]
     )  # names of labels need be neither sorted nor unique
     twins.save(tmp_path / "m")
     assert Classifier.load(tmp_path / "m").predict_names(X[:1], 6)[0] == [
@@ -418,10 +412,10 @@ def test_models_made_otherwise_can_be_loaded_as_estimators(tmp_path):
         {"config": 3},
     ],
 )
-def test_a_file_that_does_not_say_how_to_predict_is_refused(tmp_path, about):
+def test_a_file_that_does_not_say_how_to_predict_is_refused(tmp_path, metadata):
     X, Y = points()
     clf = Classifier().fit(X, sets_of(Y))
-    clf.model_.metadata = about
+    clf.model_.metadata = metadata
     clf.model_.save(tmp_path / "m")
     with pytest.raises(hb.FileError, match="does not say how to predict with it"):
         Classifier.load(tmp_path / "m")

@@ -1,4 +1,4 @@
-"""The measures against hand-computed cases, a slow obvious twin, and napkinXC's where both define them."""
+"""The metrics against cases computed by hand, their definitions, and those of napkinXC where both define them."""
 
 import math
 
@@ -22,7 +22,7 @@ def labels(rows, n):
 
 
 def by_definition(rows, top, p):
-    """Every measure at 1 to k as the formulas have it: one point, one rank at a time."""
+    """Every metric at 1 to k by its formula: one point, one rank at a time."""
     n, k = len(rows), len(top[0])
     w = [1 / x for x in p]
 
@@ -59,7 +59,7 @@ def by_definition(rows, top, p):
     return found
 
 
-def measured(Y, top, p):
+def all_metrics(Y, top, p):
     return {
         "P": metrics.precision_at_k(Y, top),
         "R": metrics.recall_at_k(Y, top),
@@ -85,10 +85,10 @@ def rankings(draw):
 
 
 @given(rankings())
-def test_every_measure_is_its_definition(case):
+def test_every_metric_is_its_definition(case):
     n_labels, rows, top, p = case
     expected = by_definition(rows, top, p)
-    for name, values in measured(labels(rows, n_labels), np.array(top), p).items():
+    for name, values in all_metrics(labels(rows, n_labels), np.array(top), p).items():
         assert_allclose(values, expected[name], rtol=1e-12, atol=1e-12, err_msg=name)
 
 
@@ -98,7 +98,7 @@ def test_a_case_computed_by_hand():
     p = [0.5, 0.25, 0.2, 1.0]
     assert_allclose(metrics.precision_at_k(Y, top), [100 / 3, 100 / 3, 100 / 3])
     assert_allclose(metrics.recall_at_k(Y, top), [100 / 6, 50, 200 / 3])
-    # PSP: hits weigh 4, then 5 for label 2 at rank 2, then 2; the best are 4 and 5, then 2 more, then no more.
+    # PSP: the hits have weights 4, then 5 (label 2 at rank 2), then 2; the best ranking has 4 + 5, then 2.
     assert_allclose(metrics.psp_at_k(Y, top, p), [400 / 9, 900 / 11, 1100 / 11])
     log3 = 1 / math.log2(3)
     assert_allclose(metrics.ndcg_at_k(Y, top)[:2], [100 / 3, 100 / 3 * (1 / (1 + log3) + log3)])
@@ -108,10 +108,10 @@ def test_a_case_computed_by_hand():
     assert_allclose(metrics.coverage_at_k(Y, top), [100 / 3, 200 / 3, 100])
 
 
-def test_the_best_ranking_has_all_there_is():
+def test_the_best_ranking_scores_100():
     Y = labels([{0, 1}, {2, 3}, {1, 3}], 4)
     p = [0.5, 0.25, 0.2, 1.0]
-    for values in measured(Y, np.array([[1, 0], [2, 3], [1, 3]]), p).values():
+    for values in all_metrics(Y, np.array([[1, 0], [2, 3], [1, 3]]), p).values():
         assert values[-1] == pytest.approx(100)
 
 
@@ -137,8 +137,8 @@ def test_propensity_follows_its_formula():
         ("", (0.55, 1.5)),
     ],
 )
-def test_constants_go_by_the_name_of_the_dataset(name, pair):
-    assert metrics.constants(name) == pair
+def test_the_propensity_constants_depend_on_the_dataset(name, pair):
+    assert metrics.propensity_constants(name) == pair
 
 
 @given(st.integers(1, 6), st.integers(0, 2**32 - 1))
@@ -157,13 +157,13 @@ def test_explicit_zeros_and_other_formats_of_labels_change_nothing():
     Y = labels(rows, 3)
     stored = sparse.csr_matrix((np.array([1, 0, 7, 1]), np.array([2, 1, 0, 1]), np.array([0, 3, 4])), shape=(2, 3))
     for other in (stored, Y.tocoo(), sparse.csc_matrix(Y), Y.astype(bool)):
-        for name, values in measured(other, top, p).items():
+        for name, values in all_metrics(other, top, p).items():
             assert_allclose(values, by_definition(rows, top.tolist(), p)[name])
-    assert stored.nnz == 4  # the caller's matrix is left alone
+    assert stored.nnz == 4  # the caller's matrix is not changed
 
 
 @given(rankings())
-def test_the_parts_of_the_bands_add_up(case):
+def test_the_bands_are_their_definition_and_their_precisions_sum_to_the_whole(case):
     n_labels, rows, top, _ = case
     Y = labels(rows, n_labels)
     counts = [200, 100, 99, 10, 9, 0, 1, 50, 3][:n_labels]
@@ -172,16 +172,16 @@ def test_the_parts_of_the_bands_add_up(case):
     bands = found.bands
     members = {"head": {0, 1}, "torso": {2, 3, 7}, "tail": {4, 5, 6, 8}}
     k = len(found.scores["P"])
-    assert_allclose(sum(np.array(its["P"]) for its in bands.values()), found.scores["P"], atol=1e-12)
-    for name, its in bands.items():
-        assert its["labels"] == len(members[name] & set(range(n_labels)))
+    assert_allclose(sum(np.array(band["P"]) for band in bands.values()), found.scores["P"], atol=1e-12)
+    for name, band in bands.items():
+        assert band["labels"] == len(members[name] & set(range(n_labels)))
         mine = [(y & members[name], t) for y, t in zip(rows, top, strict=True) if y & members[name]]
         for at in range(1, k + 1):
             recalls = [len(y & set(t[:at])) / len(y) for y, t in mine]
-            assert its["R"][at - 1] == pytest.approx(100 * np.mean(recalls) if recalls else 0)
+            assert band["R"][at - 1] == pytest.approx(100 * np.mean(recalls) if recalls else 0)
             seen = set().union(*(y & set(t[:at]) for y, t in mine)) if mine else set()
             occurring = set().union(*(y for y, _ in mine)) if mine else set()
-            assert its["coverage"][at - 1] == pytest.approx(100 * len(seen) / len(occurring) if occurring else 0)
+            assert band["coverage"][at - 1] == pytest.approx(100 * len(seen) / len(occurring) if occurring else 0)
 
 
 def test_evaluation_is_a_table_and_json():
@@ -201,12 +201,12 @@ def test_evaluation_is_a_table_and_json():
         found["P@3"]
 
 
-def test_wrong_rankings_are_refused():
+def test_invalid_rankings_are_refused():
     Y = labels([{0, 1}, {2}], 4)
     for top, error, says in (
-        ([[0, 4], [1, 2]], LabelError, "label 4, outside this space of 4 labels"),
+        ([[0, 4], [1, 2]], LabelError, "label 4, which is outside this space of 4 labels"),
         ([[0, -2], [1, 2]], LabelError, "label -2"),
-        ([[0, 1], [2, 2]], LabelError, "row 1 of top holds a label twice"),
+        ([[0, 1], [2, 2]], LabelError, "row 1 of top has a label twice"),
         ([[0, 1]], ShapeError, "the 2 points of Y"),
         ([0, 1], ShapeError, "the 2 points of Y"),
         ([[0.5], [1.0]], DTypeError, "label ids"),
@@ -224,7 +224,7 @@ def test_wrong_rankings_are_refused():
 
 
 @given(st.integers(0, 2**32 - 1))
-def test_napkinxc_measures_agree(seed):
+def test_the_metrics_of_napkinxc_agree(seed):
     theirs = pytest.importorskip("napkinxc.metrics", reason="napkinxc is in the bench group: make bench-deps")
     generator = np.random.default_rng(seed)
     n, n_labels, k = 40, 30, 5
@@ -235,7 +235,7 @@ def test_napkinxc_measures_agree(seed):
     p = metrics.propensity(Y)
     assert_allclose(1 / p, w, rtol=1e-6)
     true, ranked = [sorted(row) for row in rows], top.tolist()
-    mine = measured(Y, top, p)
+    ours = all_metrics(Y, top, p)
     for name, other in (
         ("P", theirs.precision_at_k(true, ranked, k=k)),
         ("R", theirs.recall_at_k(true, ranked, k=k)),
@@ -244,4 +244,4 @@ def test_napkinxc_measures_agree(seed):
         ("coverage", theirs.coverage_at_k(true, ranked, k=k)),
         ("PSnDCG", theirs.psndcg_at_k(true, ranked, w, k=k)),
     ):
-        assert_allclose(mine[name] / 100, other, rtol=1e-6, atol=1e-6, err_msg=name)
+        assert_allclose(ours[name] / 100, other, rtol=1e-6, atol=1e-6, err_msg=name)

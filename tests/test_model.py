@@ -33,7 +33,7 @@ def test_a_head_that_numbers_labels_its_own_way_is_not_seen_from_outside(options
     rows = model.examples(X[:2]).batch(np.arange(2))
     labels, offsets = torch.tensor([1, 2, 3]), torch.tensor([0, 2])
     assert torch.equal(model(rows, torch.from_numpy(order)[labels], offsets), plain(rows, labels, offsets))
-    assert np.array_equal(model.arranged(Y).toarray(), Y.toarray()[:, order])
+    assert np.array_equal(model.to_head_labels(Y).toarray(), Y.toarray()[:, order])
     assert model.scores(X).flags.c_contiguous and np.array_equal(model.label_order, order)
     for wrong in (-1, L):
         with pytest.raises(hb.LabelError):
@@ -44,31 +44,31 @@ def test_a_head_that_numbers_labels_its_own_way_is_not_seen_from_outside(options
 
 @pytest.mark.parametrize("order", [np.zeros(L, int), np.arange(5), range(1, L + 1)])
 def test_an_order_names_every_label_once(order):
-    with pytest.raises(hb.OptionError, match="name each of the 9 labels once"):
+    with pytest.raises(hb.OptionError, match="have each of the 9 labels once"):
         build(label_order=order)
 
 
 def test_label_sets_stay_as_they_are_when_they_are_arranged():
     scale_columns = sparse.csr_array(Y * np.arange(1.0, L + 1))
     before = scale_columns.copy()
-    build(label_order=np.arange(L)[::-1]).arranged(scale_columns)
+    build(label_order=np.arange(L)[::-1]).to_head_labels(scale_columns)
     assert (scale_columns != before).nnz == 0
 
 
 def test_batches_change_nothing(monkeypatch):
     model = build("fc")
     whole = model.scores(X)
-    monkeypatch.setattr("holobind.model.BATCH", 7)
-    told = []
+    monkeypatch.setattr("holobind.model.MAX_BATCH_ROWS", 7)
+    reported = []
     assert np.allclose(model.scores(X), whole, atol=1e-6)
-    _, ids = model.top_k(X, 3, progress=lambda stage, share: told.append(share))
+    _, ids = model.top_k(X, 3, on_progress=lambda stage, share: reported.append(share))
     assert np.array_equal(ids, hb.metrics.top_k(whole, 3))
-    assert told[-1] == 1 and len(told) == 6 and sorted(told) == told
+    assert reported[-1] == 1 and len(reported) == 6 and sorted(reported) == reported
 
 
 def test_threads_change_nothing(monkeypatch):
     """Batches are predicted side by side."""
-    monkeypatch.setattr("holobind.model.BATCH", 7)
+    monkeypatch.setattr("holobind.model.MAX_BATCH_ROWS", 7)
     model, before, found = build("fc"), torch.get_num_threads(), []
     for threads in (1, 3):
         torch.set_num_threads(threads)

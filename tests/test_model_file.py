@@ -7,7 +7,7 @@ import zlib
 import numpy as np
 import pytest
 import torch
-from helpers.hostile import bomb, hostile, setting, tensor, without
+from helpers.hostile import bomb, hostile, setting, with_tensor, without
 from helpers.models import HEADS, NETWORKS, SEEN, TEXTS, F, L, N, X, build, text_model
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -67,7 +67,7 @@ def test_another_precision_is_that_of_the_matrices_in_the_file(tmp_path, dtype):
     model.save(tmp_path / "m", dtype=dtype)
     with safe_open(tmp_path / "m", "pt") as file:
         assert file.get_tensor("network.first.weight").dtype == dtype
-        assert file.get_tensor("network.offset").dtype == torch.float32
+        assert file.get_tensor("network.first_bias").dtype == torch.float32
     found = hb.load(tmp_path / "m")
     for name, tensor in model.state_dict().items():
         wanted = tensor.to(dtype).float() if tensor.ndim > 1 else tensor
@@ -102,7 +102,7 @@ def test_what_cannot_be_stored_is_told(tmp_path):
         build().save(tmp_path / "m", dtype=torch.int8)
     for names, says in (
         (["a\nb"] + ["c"] * (L - 1), "line break"),
-        ([1] * L, "no text"),
+        ([1] * L, "not a string|no text|not text"),
         (["\ud800"] * L, "surrogate"),
         (["x" * 70_000] * L, "70001 bytes each are too long"),
     ):
@@ -136,7 +136,7 @@ def test_how_often_words_count_comes_back(tmp_path, plain):
     model = text_model(plain)
     model.save(tmp_path / "m")
     found, long = hb.load(tmp_path / "m").tfidf, [" ".join(TEXTS)]
-    assert found.plain == plain and found.words == model.tfidf.words
+    assert found.words_only == plain and found.words == model.tfidf.words
     assert np.array_equal(found.transform(long).toarray(), model.tfidf.transform(long).toarray())
 
 
@@ -154,12 +154,13 @@ def first(value):
 
 REFUSED = {
     "another kind": (setting("kind", to="vocabulary"), "holds 'vocabulary', not a model"),
-    "the future": (setting("version", to=2), "format version 2; this holobind reads 1 to 1: update it"),
+    "the future": (setting("version", to=3), r"\(format version 3\); this holobind reads version 2: update holobind"),
+    "the past": (setting("version", to=1), r"\(format version 1\); this holobind reads version 2: train it again"),
     "no network": (without("network"), "KeyError: 'network'"),
     "no head": (without("head"), "KeyError: 'head'"),
     "no class": (setting("network", to={}), "KeyError: 'class'"),
     "a network that is none": (setting("network", to=[1]), "TypeError"),
-    "a strange network": (setting("network", "class", to="os.system"), "network 'os.system'; this holobind knows fc"),
+    "a strange network": (setting("network", "class", to="os.system"), "network 'os.system'; this holobind knows ridge_knn, fc"),
     "an unhashable network": (setting("network", "class", to=["fc"]), "TypeError"),
     "a strange option": (setting("network", "shell", to="rm"), "unexpected keyword argument 'shell'"),
     "a strange head": (setting("head", "class", to="eval"), "a head 'eval'; this holobind knows holographic and"),
@@ -168,7 +169,7 @@ REFUSED = {
     "a codebook that is a list": (setting("head", "codebook", to=[]), "codebook must be one of"),
     "a strange seed": (setting("head", "seed", to="7"), "seed"),
     "no seed": (setting("head", "seed", to=None), "seed"),
-    "a strange learn": (setting("head", "trainable", to=["all"]), "learn must be one of"),
+    "a strange learn": (setting("head", "trainable", to=["all"]), "trainable must be one of"),
     "no learn": (setting("head", "trainable", to=None), "TypeError"),
     "learned labels that are not there": (setting("head", "trainable", to=["labels"]), "lacks its label vectors, 3 of 4"),
     "naive labels that are not there": (setting("head", "codebook", to="naive"), "lacks its label vectors, 9 of 4"),
@@ -181,38 +182,38 @@ REFUSED = {
     "a huge dim": (setting("head", "dim", to=10**12), "its head is of size 1000000000000, which does not fit"),
     "a dim of text": (setting("head", "dim", to="4"), "does not fit its weights"),
     "many layers": (setting("network", "hidden", to=[1] * 10**6), "more layers than it has weights"),
-    "a strange dropout": (setting("network", "dropout", to=2), "share from 0 to below 1"),
+    "a strange dropout": (setting("network", "dropout", to=2), "fraction from 0 to below 1"),
     "strange features": (setting("normalise", to="yes"), "other types than it should"),
     "strange notes": (setting("metadata", to=[]), "other types than it should"),
     "a weight missing": (without("network.first.weight"), "its network lacks 'first.weight'"),
-    "a weight too many": (tensor("network.second", torch.ones(2)), "its network has a strange 'second'"),
-    "something else": (tensor("virus", torch.ones(2)), "it holds 'virus', which no model has"),
-    "a wrong shape": (tensor("network.first.weight", lambda t: t[1:]), r"has shape \(10, 4\); the header asks for"),
-    "a turned weight": (tensor("network.first.weight", lambda t: t.T), r"has shape \(4, 11\); the header asks for"),
-    "whole numbers": (tensor("network.first.weight", lambda t: t.int()), "something else than finite numbers"),
-    "complex numbers": (tensor("network.offset", lambda t: t.to(torch.complex64)), "something else than finite"),
-    "NaN": (tensor("network.first.weight", first(torch.nan)), "network.first.weight holds something else than finite"),
-    "an odd prior": (tensor("head.prior", torch.zeros(8)), r"head.prior has shape \(8,\); the header asks for \(9,\)"),
-    "a prior of nothing": (tensor("head.prior", torch.full((9,), torch.nan)), "head.prior holds something else than"),
-    "infinity": (tensor("head.log_temperature", first(torch.inf)), "head.log_temperature holds something else"),
+    "a weight too many": (with_tensor("network.second", torch.ones(2)), "its network has a strange 'second'"),
+    "something else": (with_tensor("virus", torch.ones(2)), "it holds 'virus', which no model has"),
+    "a wrong shape": (with_tensor("network.first.weight", lambda t: t[1:]), r"has shape \(10, 4\); the header asks for"),
+    "a turned weight": (with_tensor("network.first.weight", lambda t: t.T), r"has shape \(4, 11\); the header asks for"),
+    "whole numbers": (with_tensor("network.first.weight", lambda t: t.int()), "something else than finite numbers"),
+    "complex numbers": (with_tensor("network.first_bias", lambda t: t.to(torch.complex64)), "something else than finite"),
+    "NaN": (with_tensor("network.first.weight", first(torch.nan)), "network.first.weight holds something else than finite"),
+    "an odd prior": (with_tensor("head.prior", torch.zeros(8)), r"head.prior has shape \(8,\); the header asks for \(9,\)"),
+    "a prior of nothing": (with_tensor("head.prior", torch.full((9,), torch.nan)), "head.prior holds something else than"),
+    "infinity": (with_tensor("head.log_temperature", first(torch.inf)), "head.log_temperature holds something else"),
     "no counts": (without("label_counts"), "KeyError: 'label_counts'"),
-    "counts of nothing": (tensor("label_counts", lambda t: t[:0]), "its label_counts has torch.int32 of shape"),
-    "counts of floats": (tensor("label_counts", lambda t: t.float()), "its label_counts has torch.float32"),
-    "negative counts": (tensor("label_counts", first(-1)), "cannot be those of any data"),
-    "more counts than points": (tensor("label_counts", first(N + 1)), "cannot be those of any data"),
-    "two points": (tensor("points", torch.tensor([N, N])), "cannot be those of any data"),
-    "points without number": (tensor("points", torch.tensor(N)), "its points has torch.int64 of shape"),
-    "an order with a label twice": (tensor("label_order", torch.zeros(9).int()), "does not name every label once"),
-    "an order of other labels": (tensor("label_order", torch.arange(1, 10).int()), "does not name every label once"),
-    "an order that is too short": (tensor("label_order", torch.arange(8).int()), "does not name every label once"),
-    "an order of floats": (tensor("label_order", torch.arange(9.0)), "its label_order has torch.float32"),
-    "names that do not fit": (tensor("label_names", bomb(3)), "its label_names are damaged, or not 9, or too long"),
-    "names that are damaged": (tensor("label_names", lambda t: t[:-4]), "its label_names are damaged"),
-    "names and more": (tensor("label_names", lambda t: torch.cat([t, t])), "its label_names are damaged"),
-    "names not of bytes": (tensor("label_names", torch.ones(3)), "its label_names has torch.float32"),
-    "names that are no deflated text": (tensor("label_names", torch.arange(9).byte()), "its label_names are damaged"),
-    "names like a bomb": (tensor("label_names", bomb(10**8)), "its label_names are damaged, or not 9, or too long"),
-    "weights without words": (tensor("idf", torch.ones(4)), "it holds 'idf', which no model has"),
+    "counts of nothing": (with_tensor("label_counts", lambda t: t[:0]), "its label_counts has torch.int32 of shape"),
+    "counts of floats": (with_tensor("label_counts", lambda t: t.float()), "its label_counts has torch.float32"),
+    "negative counts": (with_tensor("label_counts", first(-1)), "cannot be those of any data"),
+    "more counts than points": (with_tensor("label_counts", first(N + 1)), "cannot be those of any data"),
+    "two points": (with_tensor("n_rows", torch.tensor([N, N])), "cannot be those of any data"),
+    "points without number": (with_tensor("n_rows", torch.tensor(N)), "its n_rows has torch.int64 of shape"),
+    "an order with a label twice": (with_tensor("label_order", torch.zeros(9).int()), "does not have every label once"),
+    "an order of other labels": (with_tensor("label_order", torch.arange(1, 10).int()), "does not have every label once"),
+    "an order that is too short": (with_tensor("label_order", torch.arange(8).int()), "does not have every label once"),
+    "an order of floats": (with_tensor("label_order", torch.arange(9.0)), "its label_order has torch.float32"),
+    "names that do not fit": (with_tensor("label_names", bomb(3)), "its label_names are damaged, or not 9, or too long"),
+    "names that are damaged": (with_tensor("label_names", lambda t: t[:-4]), "its label_names are damaged"),
+    "names and more": (with_tensor("label_names", lambda t: torch.cat([t, t])), "its label_names are damaged"),
+    "names not of bytes": (with_tensor("label_names", torch.ones(3)), "its label_names has torch.float32"),
+    "names that are no deflated text": (with_tensor("label_names", torch.arange(9).byte()), "its label_names are damaged"),
+    "names like a bomb": (with_tensor("label_names", bomb(10**8)), "its label_names are damaged, or not 9, or too long"),
+    "weights without words": (with_tensor("idf", torch.ones(4)), "it holds 'idf', which no model has"),
 }  # fmt: skip
 
 
@@ -230,13 +231,13 @@ def test_a_hostile_file_is_refused_in_one_line(tmp_path, name):
     ("change", "says"),
     [
         (without("idf"), "KeyError: 'idf'"),
-        (tensor("idf", lambda t: t[1:]), "its words are damaged, or not"),
-        (tensor("idf", first(torch.nan)), "its idf holds something else than finite numbers"),
-        (tensor("words", bomb(10)), "its words are damaged"),
+        (with_tensor("idf", lambda t: t[1:]), "its words are damaged, or not"),
+        (with_tensor("idf", first(torch.nan)), "its idf holds something else than finite numbers"),
+        (with_tensor("words", bomb(10)), "its words are damaged"),
         (setting("network", "n_features", to=3), "words for a network of 3 features"),
         (
-            tensor("words", lambda t: storage.packed(["a"] * len(text_model().tfidf.words))),
-            "tf-idf wants different words",
+            with_tensor("words", lambda t: storage.pack_lines(["a"] * len(text_model().tfidf.words))),
+            "tf-idf needs distinct words",
         ),
     ],
 )
@@ -246,14 +247,14 @@ def test_hostile_words_are_refused(tmp_path, change, says):
 
 
 @pytest.mark.parametrize(("codebook", "trainable"), [("random", ["labels"]), ("naive", [])])
-def test_label_vectors_that_the_file_lacks_are_not_drawn(tmp_path, codebook, learn):
+def test_label_vectors_that_the_file_lacks_are_not_drawn(tmp_path, codebook, trainable):
     """A million labels of a million numbers would be 4 TB; the counts and weights that claim them are 8 MB."""
 
     def claim(header, tensors):
         tensors["label_counts"] = torch.zeros(10**6, dtype=torch.int32)
-        tensors["network.first.weight"], tensors["network.offset"] = torch.zeros(1, 10**6), torch.zeros(10**6)
+        tensors["network.first.weight"], tensors["network.first_bias"] = torch.zeros(1, 10**6), torch.zeros(10**6)
         header["network"] |= {"n_features": 1, "out_features": 10**6}
-        header["head"] |= {"dim": 10**6, "codebook": codebook, "trainable": learn}
+        header["head"] |= {"dim": 10**6, "codebook": codebook, "trainable": trainable}
 
     with pytest.raises(hb.FileError, match="lacks its label vectors, 1000000 of 1000000"):
         hb.load(hostile(tmp_path / "m", build(), claim))
@@ -274,7 +275,7 @@ def test_no_more_than_the_names_may_take_is_unpacked(tmp_path, monkeypatch):
         def __getattr__(self, name):
             return getattr(self.inner, name)
 
-    path = hostile(tmp_path / "m", build(), tensor("label_names", bomb(10**8)))
+    path = hostile(tmp_path / "m", build(), with_tensor("label_names", bomb(10**8)))
     monkeypatch.setattr(zlib, "decompressobj", Watched)
     with pytest.raises(hb.FileError, match="too long"):
         hb.load(path)

@@ -1,4 +1,4 @@
-"""Hostile and damaged files are refused with one line of ours; attacks stay here as tests."""
+"""Hostile, damaged and outdated files are refused in one line; every known attack is a test."""
 
 import json
 import random
@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 
 import holobind as hb
 from holobind import _storage as storage
-from holobind.errors import FileError
+from holobind.errors import DataError, FileError
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def hostile(path, header, **tensors):
     return path
 
 
-GOOD = {"kind": "vocabulary", "version": 1, "names": ["a"], "dim": 4, "seed": 0, "vsa": "unitary-hrr"}
+VALID = {"kind": "vocabulary", "version": 2, "names": ["a"], "dim": 4, "seed": 0, "vsa": "unitary-hrr"}
 
 
 @pytest.mark.parametrize(
@@ -38,21 +38,32 @@ GOOD = {"kind": "vocabulary", "version": 1, "names": ["a"], "dim": 4, "seed": 0,
         ("{", "not JSON"),
         ("[" * 100_000, "not JSON"),
         ([], "holds 'list', not a vocabulary"),
-        ({"kind": "model", "version": 1}, "holds 'model', not a vocabulary"),
-        ({**GOOD, "version": 2}, "format version 2; this holobind reads 1 to 1: update it"),
-        ({**GOOD, "version": "1"}, "format version 1"),
-        ({**GOOD, "dim": 10**12, "large": True}, "makes no sense"),
-        ({**GOOD, "dim": -1}, "makes no sense"),
-        ({**GOOD, "dim": "4"}, "makes no sense"),
-        ({**GOOD, "dim": 5}, "one vector of 5 numbers for each of its 1 names"),
-        ({**GOOD, "names": ["a", "a"]}, "makes no sense"),
-        ({**GOOD, "names": ["a", "b"]}, "for each of its 2 names"),
-        ({**GOOD, "names": [["a"]]}, "makes no sense"),
-        ({**GOOD, "names": "a"}, "makes no sense"),
-        ({**GOOD, "names": ["a\nb"]}, "printable"),
-        ({**GOOD, "vsa": "__import__"}, "makes no sense"),
-        ({**GOOD, "vsa": ["unitary-hrr"]}, "makes no sense"),
-        ({**GOOD, "seed": None}, "makes no sense"),
+        ({"kind": "model", "version": 2}, "holds 'model', not a vocabulary"),
+        (
+            {**VALID, "version": 1},
+            r"an older holobind \(format version 1\); this holobind reads version 2: build it again",
+        ),
+        (
+            {**VALID, "version": 3},
+            r"a newer holobind \(format version 3\); this holobind reads version 2: update holobind",
+        ),
+        ({**VALID, "version": "2"}, "no valid format version, but '2'"),
+        ({**VALID, "version": True}, "no valid format version"),
+        ({**VALID, "version": 0}, "no valid format version"),
+        ({**VALID, "version": 10**400}, "no valid format version"),
+        ({**VALID, "version": None}, "no valid format version"),
+        ({**VALID, "dim": 10**12, "large": True}, "invalid vocabulary header"),
+        ({**VALID, "dim": -1}, "invalid vocabulary header"),
+        ({**VALID, "dim": "4"}, "invalid vocabulary header"),
+        ({**VALID, "dim": 5}, "one vector of 5 dimensions for each of its 1 names"),
+        ({**VALID, "names": ["a", "a"]}, "invalid vocabulary header"),
+        ({**VALID, "names": ["a", "b"]}, "for each of its 2 names"),
+        ({**VALID, "names": [["a"]]}, "invalid vocabulary header"),
+        ({**VALID, "names": "a"}, "invalid vocabulary header"),
+        ({**VALID, "names": ["a\nb"]}, "printable"),
+        ({**VALID, "vsa": "__import__"}, "invalid vocabulary header"),
+        ({**VALID, "vsa": ["unitary-hrr"]}, "invalid vocabulary header"),
+        ({**VALID, "seed": None}, "invalid vocabulary header"),
     ],
 )
 def test_a_hostile_header_is_refused(tmp_path, header, says):
@@ -63,12 +74,12 @@ def test_a_hostile_header_is_refused(tmp_path, header, says):
 
 
 @pytest.mark.parametrize("vectors", [torch.ones(1, 4, dtype=torch.int32), torch.full((1, 4), torch.nan), torch.ones(4)])
-def test_vectors_that_are_none_are_refused(tmp_path, vectors):
+def test_invalid_vectors_are_refused(tmp_path, vectors):
     with pytest.raises(hb.FileError):
-        hb.Vocabulary.load(hostile(tmp_path / "v.safetensors", GOOD, vectors=vectors))
+        hb.Vocabulary.load(hostile(tmp_path / "v.safetensors", VALID, vectors=vectors))
 
 
-def test_a_missing_file_a_folder_and_an_unwritable_place_are_told(tmp_path, saved):
+def test_a_missing_file_a_folder_and_an_unwritable_path_are_errors(tmp_path, saved):
     with pytest.raises(hb.FileError, match="is not a file"):
         hb.Vocabulary.load(tmp_path / "none")
     with pytest.raises(hb.FileError, match="is not a file"):
@@ -85,7 +96,7 @@ def test_truncated_files_are_refused(saved):
             hb.Vocabulary.load(saved)
 
 
-def test_a_file_with_changed_bytes_is_read_or_refused_but_never_crashes(saved):
+def test_a_file_with_changed_bytes_is_read_or_refused(saved):
     whole = saved.read_bytes()
     draw = random.Random(0)
     for _ in range(400):
@@ -99,32 +110,32 @@ def test_a_file_with_changed_bytes_is_read_or_refused_but_never_crashes(saved):
             assert "\n" not in str(error)
 
 
-@pytest.mark.parametrize("dtype", list(storage.DTYPES.values()), ids=str)
-def test_deflated_tensors_come_back_as_they_were(tmp_path, dtype):
+@pytest.mark.parametrize("dtype", list(storage.COMPRESSIBLE_DTYPES.values()), ids=str)
+def test_compressed_tensors_are_read_back(tmp_path, dtype):
     tensors = {"a": torch.arange(1000).remainder(7).to(dtype).view(10, 100), "empty": torch.zeros(0, dtype=dtype)}
-    storage.write(tmp_path / "f", "thing", 1, {}, tensors, deflate=["a", "empty"])
+    storage.write(tmp_path / "f", "thing", 1, {}, tensors, compress=["a", "empty"])
     header, found = storage.read(tmp_path / "f", "thing", 1)
-    assert "deflated" not in header
+    assert "compressed" not in header
     for name, tensor in tensors.items():
         assert found[name].dtype == dtype and torch.equal(found[name], tensor)
-    plain = tmp_path / "plain"
-    storage.write(plain, "thing", 1, {}, tensors)
-    assert (tmp_path / "f").stat().st_size < plain.stat().st_size
+    uncompressed = tmp_path / "uncompressed"
+    storage.write(uncompressed, "thing", 1, {}, tensors)
+    assert (tmp_path / "f").stat().st_size < uncompressed.stat().st_size
 
 
-def test_what_deflating_does_not_make_smaller_stays_as_it_is(tmp_path):
+def test_a_tensor_is_not_compressed_if_that_does_not_help_or_would_exceed_the_ratio(tmp_path):
     tensors = {
         "noise": torch.randint(-128, 128, (1000,), dtype=torch.int8),
         "zeros": torch.zeros(10**6, dtype=torch.int8),
     }
-    storage.write(tmp_path / "f", "thing", 1, {}, tensors, deflate=list(tensors))
+    storage.write(tmp_path / "f", "thing", 1, {}, tensors, compress=list(tensors))
     with safe_open(tmp_path / "f", framework="pt") as file:
-        for name, tensor in tensors.items():  # zeros: a file whose tensors are so much larger is not read
+        for name, tensor in tensors.items():  # `read` refuses a ratio as that of the zeros
             assert torch.equal(file.get_tensor(name), tensor)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "claim",
     [
         [],
         {"a": None},
@@ -142,19 +153,53 @@ def test_what_deflating_does_not_make_smaller_stays_as_it_is(tmp_path):
     ],
     ids=str,
 )
-def test_deflated_tensors_that_are_not_what_they_claim_are_refused(tmp_path, said):
+def test_compressed_tensors_that_are_not_what_they_claim_are_refused(tmp_path, claim):
     tensors = {
         "a": torch.frombuffer(bytearray(zlib.compress(bytes(range(250)) * 4)), dtype=torch.uint8),
         "noise": torch.randint(256, (100,), dtype=torch.uint8),
         "floats": torch.ones(100),
     }
-    hostile(tmp_path / "f", {"kind": "thing", "version": 1, "deflated": said}, **tensors)
-    with pytest.raises(FileError, match="cannot be unpacked; get it again"):
+    hostile(tmp_path / "f", {"kind": "thing", "version": 1, "compressed": claim}, **tensors)
+    with pytest.raises(FileError, match="cannot be decompressed; get it again"):
         storage.read(tmp_path / "f", "thing", 1)
 
 
-def test_a_bomb_is_refused_before_it_fills_memory(tmp_path):
+def test_a_decompression_bomb_is_refused_before_it_fills_memory(tmp_path):
     bomb = torch.frombuffer(bytearray(zlib.compress(bytes(10**7))), dtype=torch.uint8)
-    hostile(tmp_path / "f", {"kind": "thing", "version": 1, "deflated": {"a": ["torch.int8", [10**7]]}}, a=bomb)
-    with pytest.raises(FileError, match="cannot be unpacked"):
+    hostile(tmp_path / "f", {"kind": "thing", "version": 1, "compressed": {"a": ["torch.int8", [10**7]]}}, a=bomb)
+    with pytest.raises(FileError, match="cannot be decompressed"):
         storage.read(tmp_path / "f", "thing", 1)
+
+
+@pytest.mark.parametrize(("kind", "advice"), [("model", "train it again"), ("thing", "create it again")])
+def test_a_file_of_another_version_is_refused_in_one_line(tmp_path, kind, advice):
+    storage.write(tmp_path / "f", kind, 2, {}, {"a": torch.ones(1)})
+    assert storage.read(tmp_path / "f", kind, 2)[1]["a"] == 1
+    for version, says in ((3, rf"older .* \(format version 2\); .* reads version 3: {advice}"), (1, "update holobind")):
+        with pytest.raises(FileError, match=says) as caught:
+            storage.read(tmp_path / "f", kind, version)
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("names", [[""], ["a"], ["", "b", ""], ["é\u2028\r", "x" * 60_000], ["name"] * 100_000])
+def test_packed_lines_are_unpacked(names):
+    packed = storage.pack_lines(names)
+    assert storage.unpack_lines(packed, len(names)) == names
+    assert storage.unpack_lines(packed, len(names) + 1) is None
+    assert storage.unpack_lines(packed[:-1], len(names)) is None
+
+
+def test_lines_that_cannot_be_stored_are_refused():
+    for names, says in (
+        (["a\nb"], "line break"),
+        ([1], "not a string"),
+        (["\ud800"], "surrogate"),
+        (["x" * 10**6], "long"),
+    ):
+        with pytest.raises(DataError, match=says):
+            storage.pack_lines(names)
+
+
+def test_lines_that_decompress_to_more_than_their_limit_are_refused():
+    bomb = torch.frombuffer(bytearray(zlib.compress(b"a" * 10**7)), dtype=torch.uint8)
+    assert storage.unpack_lines(bomb, 1) is None

@@ -1,4 +1,4 @@
-"""The paper's capacity figure: how many pairs a vector of d numbers holds at no more than 3 % retrieval errors."""
+"""The paper's capacity figure: how many pairs a vector of dimension d holds with at most 3 % retrieval errors."""
 
 import time
 from pathlib import Path
@@ -7,15 +7,15 @@ from typing import Any
 from holobind_paper import published, result
 from holobind_paper.retrieval_error import COLOURS, DIMENSIONS, PAIRS, QUICK_DIMENSIONS, SYSTEMS, TRIALS, error_rates
 
-THRESHOLD = 0.03
+MAX_ERROR_RATE = 0.03
 
 
 def run(out: Path, seed: int = 0, quick: bool = False, trials: int = TRIALS) -> dict[str, Any]:
-    """Raise n along the grid until the errors pass 3 %, for every system and d, beside the paper's figure.
+    """Raise n along the grid until more than 3 % of the pairs are errors, for every system and d.
 
-    "holds" is the largest n with at most 3 % errors, None where even the smallest n has more. "passes" is the next
-    n, the first with more: this is what the paper's figure shows, as its own error figure tells, and hence what is
-    compared. The two differ by one step of the grid.
+    "capacity" is the largest n with at most 3 % errors, None where even the smallest n has more. "first_above" is the
+    next n of the grid, the first with more than 3 %. The paper's figure shows the latter, as its own error figure
+    implies, and hence the latter is compared with it.
     """
     started = time.monotonic()
     dimensions = QUICK_DIMENSIONS if quick else DIMENSIONS
@@ -27,26 +27,26 @@ def run(out: Path, seed: int = 0, quick: bool = False, trials: int = TRIALS) -> 
                 row: dict[str, Any] = {"vsa": name, "d": d} | _capacity(name, d, seed, trials)
                 if (name, d) in paper:
                     row["paper"] = paper[name, d]
-                    row["steps_apart"] = PAIRS.index(row["passes"]) - PAIRS.index(row["paper"])
+                    row["grid_steps_from_paper"] = PAIRS.index(row["first_above"]) - PAIRS.index(row["paper"])
                 rows.append(row)
                 advance()
-    apart = [abs(row["steps_apart"]) for row in rows if "paper" in row]
-    agreement = {"points": len(apart), "equal": apart.count(0), "within_one_step": sum(step <= 1 for step in apart)}
+    steps = [abs(row["grid_steps_from_paper"]) for row in rows if "paper" in row]
+    agreement = {"points": len(steps), "equal": steps.count(0), "within_one_step": sum(step <= 1 for step in steps)}
     return result.save(
-        out, "capacity", _draw(rows), started, seed=seed, quick=quick, trials=trials, agreement=agreement, rows=rows
+        out, "capacity", draw(rows), started, seed=seed, quick=quick, trials=trials, agreement=agreement, rows=rows
     )
 
 
 def _capacity(name: str, d: int, seed: int, trials: int) -> dict[str, Any]:
-    holds = None
+    capacity = None
     for n in PAIRS:
-        if sum(error_rates(name, d, n, seed, trials)) / trials > THRESHOLD:
-            return {"holds": holds, "passes": n}
-        holds = n
-    return {"holds": holds, "passes": PAIRS[-1]}
+        if sum(error_rates(name, d, n, seed, trials)) / trials > MAX_ERROR_RATE:
+            return {"capacity": capacity, "first_above": n}
+        capacity = n
+    return {"capacity": capacity, "first_above": PAIRS[-1]}
 
 
-def _draw(rows: list[dict[str, Any]]) -> Any:
+def draw(rows: list[dict[str, Any]]) -> Any:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 5), layout="constrained")
@@ -54,14 +54,20 @@ def _draw(rows: list[dict[str, Any]]) -> Any:
     for name in SYSTEMS:
         curve = [row for row in rows if row["vsa"] == name]
         d = [row["d"] for row in curve]
-        # Curves often coincide: the later ones are thinner and let the earlier show.
+        # Curves often coincide: later ones are thinner, so that earlier ones stay visible.
         width = 5 - 0.8 * list(SYSTEMS).index(name)
-        axes.plot(d, [row["passes"] for row in curve], color=COLOURS[name], lw=width, label=name)
+        axes.plot(d, [row["first_above"] for row in curve], color=COLOURS[name], lw=width, label=name)
         if "paper" in curve[0]:
             axes.plot(d, [row["paper"] for row in curve], "x", color=COLOURS[name])
     axes.plot([], [], "kx", label="the paper")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
-    axes.set(xlabel="dimension d", ylabel="first n with more than 3 % errors", title="Pairs one vector can hold")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:g}")
+    axes.set(
+        xlabel="d, dimensions of a vector",
+        ylabel="first n, in pairs, with more than 3 % errors",
+        title="Capacity of one vector",
+    )
     axes.legend(fontsize=8)
     return figure

@@ -1,13 +1,15 @@
-"""Tables made of cells (a dataset, a model, a seed): a cell that is finished stays on disk and is not run again.
+"""Tables made of cells, one cell for each dataset, model and seed. A finished cell is stored and not computed again.
 
-A cell is its key, a flat dictionary of everything its numbers follow from, and a function that computes them. The
-file OUT/cells/EXPERIMENT/....json holds both. To run a cell again, delete its file.
+A cell has a key, a dictionary of everything its result depends on, and a function that computes the result. The file
+OUT/TABLE.jsonl has one line for each finished cell:
+
+    {"key": {"dataset": ..., "seed": ..., ...}, "result": {...}, "seconds": ...}
+
+To compute a cell again, delete its line.
 """
 
 import json
-import re
 import time
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,66 +18,97 @@ from typing import Any
 from holobind_paper import result
 
 Key = Mapping[str, Any]
+TITLE_FIELDS = ("dataset", "model", "labels")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """`key` says what it is, `compute` gives its numbers: a dictionary that JSON can hold."""
+    """One cell: `compute` returns its result, a dictionary that JSON can hold."""
 
     key: Key
     compute: Callable[[], dict[str, Any]]
 
     @property
     def title(self) -> str:
-        return " ".join(str(value) for name, value in self.key.items() if name in ("dataset", "model", "labels"))
+        return " ".join(str(self.key[name]) for name in TITLE_FIELDS if name in self.key)
 
 
-def finish(out: Path, experiment: str, cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    """The numbers of every cell with its key and the seconds it took, in order; only what is not there is computed.
+def finish(out: Path, table: str, cells: Sequence[Cell], shared_with: Sequence[str] = ()) -> list[dict[str, Any]]:
+    """Compute the cells that are not finished; return the keys, results and seconds of all cells, in order.
 
-    A file that cannot be read, or is of another key, is said to be damaged, and computed again. What was finished
-    before an interruption stays.
+    Each new cell is appended to OUT/TABLE.jsonl as soon as it is computed, so that an interrupted run continues.
+    `shared_with` names tables whose finished cells are used, too. A damaged line is reported and its cell computed
+    again.
     """
-    place = result.folder(out / "cells" / experiment)
+    path = result.make_folder(out) / f"{table}.jsonl"
+    finished: dict[str, dict[str, Any]] = {}
+    for name in dict.fromkeys((*shared_with, table)):
+        finished |= read(out / f"{name}.jsonl")
     rows = []
-    with result.progress(experiment, len(cells)) as advance:
+    with result.progress(table, len(cells)) as advance:
         for cell in cells:
             advance(0, cell.title)
-            path = place / _file_name(cell.key)
-            kept = _kept(path, cell.key)
-            if kept is None:
+            identity = _identity(cell.key)
+            if identity not in finished:
                 started = time.monotonic()
-                numbers = cell.compute()
-                took = time.monotonic() - started
-                result.write_json(path, {"key": dict(cell.key), "numbers": numbers, "seconds": took})
-                kept = json.loads(path.read_text())  # so that a table is the same whether its cells are new or kept
-            rows.append({**kept["key"], **kept["numbers"], "cell_seconds": kept["seconds"]})
+                found = cell.compute()
+                seconds = time.monotonic() - started
+                line = {"key": dict(cell.key), **result.rounded({"result": found, "seconds": seconds})}
+                text = json.dumps(line)
+                _append(path, text)
+                finished[identity] = json.loads(text)  # the same values as in a later run that reads the file
+            stored = finished[identity]
+            rows.append({**stored["key"], **stored["result"], "cell_seconds": stored["seconds"]})
             advance()
     return rows
 
 
 def seconds(rows: Sequence[Mapping[str, Any]]) -> float:
-    """What all cells took, whenever they were run."""
+    """Computing time of all cells together, in whichever run each of them was computed."""
     return round(sum(row["cell_seconds"] for row in rows), 1)
 
 
-def _kept(path: Path, key: Key) -> dict[str, Any] | None:
-    """What the file holds, None if there is none that makes sense."""
+def read(path: Path) -> dict[str, dict[str, Any]]:
+    """The finished cells of a JSONL file by the identity of their key; a damaged line is reported and skipped."""
     try:
-        kept = json.loads(path.read_text())
-        if kept["key"] == dict(key) and isinstance(kept["numbers"], dict) and kept["seconds"] >= 0:
-            return dict(kept)
-        wrong = "it is not of this cell"
+        content = path.read_bytes()
     except FileNotFoundError:
-        return None
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        wrong = f"{type(error).__name__}: {error}"
-    result.say(f"{path} is damaged ({wrong}); the cell is run again")
-    return None
+        return {}
+    finished = {}
+    for number, line in enumerate(content.splitlines(keepends=True), 1):
+        try:
+            cell = _parse(line)
+        except (ValueError, TypeError, KeyError) as error:
+            if line.endswith(b"\n"):  # else the write was interrupted, and `_append` removes the line
+                result.notify(f"{path}, line {number} is damaged ({error}); its cell is computed again")
+            continue
+        finished[_identity(cell["key"])] = cell
+    return finished
 
 
-def _file_name(key: Key) -> str:
-    """Words to find it by, and a sum over the whole key, so that no two cells share a file."""
-    words = "-".join(str(value) for value in key.values() if isinstance(value, str | int))
-    words = re.sub(r"[^A-Za-z0-9.]+", "-", words).strip("-")[:80]
-    return f"{words}-{zlib.crc32(repr(sorted(key.items())).encode()):08x}.json"
+def _parse(line: bytes) -> dict[str, Any]:
+    cell = json.loads(line)
+    if not (isinstance(cell["key"], dict) and isinstance(cell["result"], dict) and cell["seconds"] >= 0):
+        raise ValueError("it has no key, result and seconds")
+    return dict(cell)
+
+
+def _append(path: Path, text: str) -> None:
+    """Append one line after the last complete line: the rest of an interrupted write is removed."""
+    with path.open("a+b") as file:
+        file.seek(0)
+        content = file.read()
+        complete = content.rfind(b"\n") + 1
+        ending = b""
+        if complete < len(content):
+            try:
+                _parse(content[complete:])
+                ending = b"\n"
+            except (ValueError, TypeError, KeyError):
+                file.truncate(complete)
+        file.write(ending + text.encode() + b"\n")
+        file.flush()
+
+
+def _identity(key: Key) -> str:
+    return json.dumps(key, sort_keys=True)

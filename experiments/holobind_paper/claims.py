@@ -1,4 +1,4 @@
-"""The claims of the paper's abstract, introduction and conclusion, each judged by the numbers of the results."""
+"""The claims of the paper's abstract, introduction and conclusion, each with a verdict from our results."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,146 +13,150 @@ Verdict = Literal["confirmed", "partly", "not confirmed"]
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says, the results that can tell, and what they tell."""
+    """A claim of the paper.
+
+    experiments   the names of the results that `judge` needs
+    judge         returns the verdict and the evidence for it, as text
+    """
 
     text: str
-    needs: tuple[str, ...]
+    experiments: tuple[str, ...]
     judge: Callable[[Results], tuple[Verdict, str]]
 
 
-def rows(found: Results) -> list[list[str]]:
-    """A line for each claim: what is claimed, the verdict, the figure, and where it comes from."""
+def rows(results: Results) -> list[list[str]]:
+    """One line for each claim: its text, the verdict, the evidence, and the commands that compute it."""
     lines = []
     for claim in CLAIMS:
-        missing = [name for name in claim.needs if name not in found]
-        if missing:
-            verdict, figure = "not run", ""
+        if any(name not in results for name in claim.experiments):
+            verdict, evidence = "not run", ""
         else:
-            verdict, figure = claim.judge(found)
-            if any(found[name]["quick"] for name in claim.needs):
-                figure += " (quick run)"
-        lines.append([claim.text, verdict, figure, ", ".join(f"`holobind paper {name}`" for name in claim.needs)])
+            verdict, evidence = claim.judge(results)
+            if any(results[name]["quick"] for name in claim.experiments):
+                evidence += " (quick run)"
+        commands = ", ".join(f"`holobind paper {name}`" for name in claim.experiments)
+        lines.append([claim.text, verdict, evidence, commands])
     return lines
 
 
-def _retrieval(found: Results) -> tuple[Verdict, str]:
-    held = {(row["vsa"], row["d"]): row["passes"] for row in found["capacity"]["rows"]}
-    d = max(d for _, d in held)
+def _retrieval(results: Results) -> tuple[Verdict, str]:
+    first_above = {(row["vsa"], row["d"]): row["first_above"] for row in results["capacity"]["rows"]}
+    d = max(d for _, d in first_above)
     over_exact, over_approximate = (
-        held["HRR w/ Proj", d] / held[name, d] for name in ("HRR", "HRR, approximate inverse")
+        first_above["HRR w/ Proj", d] / first_above[name, d] for name in ("HRR", "HRR, approximate inverse")
     )
-    errors = {(row["vsa"], row["d"], row["n"]): row["mean"] for row in found["retrieval-error"]["rows"]}
+    errors = {(row["vsa"], row["d"], row["n"]): row["mean"] for row in results["retrieval-error"]["rows"]}
     ratios = [
         errors["HRR", at, n] / error for (name, at, n), error in errors.items() if name == "HRR w/ Proj" and error > 0
     ]
-    figure = (
-        f"capacity at d = {d}: {over_exact:.1f}x the naive vectors' with the exact inverse, {over_approximate:.1f}x "
-        f"with the approximate one; the largest ratio of two error rates is {max(ratios):.0f}x"
+    evidence = (
+        f"at d = {d} projected vectors have {over_exact:.1f}x the capacity of naive vectors with the exact inverse and "
+        f"{over_approximate:.1f}x that with the approximate inverse; the largest ratio of two error rates is "
+        f"{max(ratios):.0f}x"
     )
-    return "confirmed" if over_exact >= 100 else "partly" if over_exact > 2 else "not confirmed", figure
+    return "confirmed" if over_exact >= 100 else "partly" if over_exact > 2 else "not confirmed", evidence
 
 
-def _output(found: Results) -> tuple[Verdict, str]:
-    row = _of(found, "compression", "Amazon-670K")
-    return _saved(
-        row["output_percent"], row["output_paper"]
-    ), f"{row['output_percent']:.2f} % of 512 x {row['labels']:,}"
+def _output(results: Results) -> tuple[Verdict, str]:
+    row = _of(results, "compression", "Amazon-670K")
+    verdict = _saved(row["output_percent"], row["output_paper"])
+    return verdict, f"the head saves {row['output_percent']:.2f} % of 512 x {row['labels']:,} weights"
 
 
-def _model(found: Results) -> tuple[Verdict, str]:
-    row = _of(found, "compression", "Amazon-670K")
+def _model(results: Results) -> tuple[Verdict, str]:
+    row = _of(results, "compression", "Amazon-670K")
     ours, paper = row["network_percent"], row["network_paper"]
-    figure = f"{ours:.2f} % by the paper's own sizes"
-    return _saved(ours, paper), figure + (f", where it prints {paper:.2f} %" if ours != paper else "")
+    evidence = f"the paper's own sizes give {ours:.2f} %"
+    return _saved(ours, paper), evidence + (f"; the paper prints {paper:.2f} %" if ours != paper else "")
 
 
 def _saved(ours: float, paper: float) -> Verdict:
     return "confirmed" if ours == paper else "partly" if ours > paper else "not confirmed"
 
 
-def _training(found: Results) -> tuple[Verdict, str]:
-    times = {row["dataset"]: row for row in found["speed"]["rows"]}
+def _training(results: Results) -> tuple[Verdict, str]:
+    times = {row["dataset"]: row for row in results["speed"]["rows"]}
     large = {name: row["speedup"]["HRR-FC"] for name, row in times.items() if row["labels"] > row["dim"]}
     small = {name: row["speedup"]["HRR-FC"] for name, row in times.items() if row["labels"] <= row["dim"]}
     best = max(large, key=lambda name: large[name])
-    drawn = [row["speedup"]["HRR-FC, random"] for row in times.values() if row["labels"] > row["dim"]]
-    figure = (
-        f"{min(large.values()):.2f}x to {large[best]:.1f}x ({best}) where there are more labels than d', "
-        f"{min(drawn):.2f}x to {max(drawn):.1f}x with the paper's random codebook"
+    with_random = [row["speedup"]["HRR-FC, random"] for row in times.values() if row["labels"] > row["dim"]]
+    evidence = (
+        f"speed-up of {min(large.values()):.2f}x to {large[best]:.1f}x ({best}) with more labels than d', or "
+        f"{min(with_random):.2f}x to {max(with_random):.1f}x with the paper's random codebook"
     )
     if small:
-        figure += f"; {min(small.values()):.2f}x to {max(small.values()):.2f}x where there are fewer"
+        evidence += f"; {min(small.values()):.2f}x to {max(small.values()):.2f}x with fewer labels than d'"
     enough = large.get("Amazon-670K", 0) > times.get("Amazon-670K", {}).get("paper", 0)
     faster = sum(speed >= 1 for speed in large.values())
-    return "confirmed" if faster == len(large) and enough else "partly" if faster else "not confirmed", figure
+    return "confirmed" if faster == len(large) and enough else "partly" if faster else "not confirmed", evidence
 
 
-SIMILAR = 1.0  # points of P@1 that count as no difference
-CHANCE = 1.1  # times the P@1 of the label-frequency ranking up to which nothing was learned
+MAX_LOSS_OF_SIMILAR = 1.0  # percentage points of P@1
+MAX_RATIO_OF_NOTHING_LEARNED = 1.1  # P@1 of a model / P@1 of the label-frequency ranking
 
 
-def _accuracy(found: Results) -> tuple[Verdict, str]:
-    rows = found["accuracy"]["rows"]
+def _accuracy(results: Results) -> tuple[Verdict, str]:
+    rows = results["accuracy"]["rows"]
     pairs = {f"{row['network']}, {row['dataset']}": linear_and_holographic(row) for row in rows}
-    apart = {name: holographic - linear for name, (linear, holographic) in pairs.items()}
+    differences = {name: holographic - linear for name, (linear, holographic) in pairs.items()}
     gains = {name: 100 * (holographic / max(linear, 1e-9) - 1) for name, (linear, holographic) in pairs.items()}
-    good = sum(difference >= -SIMILAR for difference in apart.values())
-    most = max(gains, key=lambda name: gains[name])
-    figure = (
-        f"P@1 with the holographic output as good as with the linear one or better (within {SIMILAR:.0f} point) in "
-        f"{good} of {len(rows)} places; from {min(apart.values()):+.1f} to {max(apart.values()):+.1f} points, at most "
-        f"{gains[most]:+.0f} % ({most})"
+    similar = sum(difference >= -MAX_LOSS_OF_SIMILAR for difference in differences.values())
+    best = max(gains, key=lambda name: gains[name])
+    evidence = (
+        f"P@1 of the holographic head is at most {MAX_LOSS_OF_SIMILAR:.0f} point below that of the linear one in "
+        f"{similar} of {len(rows)} cases; the differences are {min(differences.values()):+.1f} to "
+        f"{max(differences.values()):+.1f} points, the largest relative gain is {gains[best]:+.0f} % ({best})"
     )
-    if good == len(rows) and gains[most] >= 30:
-        return "confirmed", figure
-    return "partly" if good else "not confirmed", figure
+    if similar == len(rows) and gains[best] >= 30:
+        return "confirmed", evidence
+    return "partly" if similar else "not confirmed", evidence
 
 
-def _projection(found: Results) -> tuple[Verdict, str]:
-    return _nothing_learned(found["ablation-projection"]["rows"], ("naive", "naive, exact inverse"))
+def _projection(results: Results) -> tuple[Verdict, str]:
+    return _nothing_learned(results["ablation-projection"]["rows"], ("naive", "naive, exact inverse"))
 
 
-def _regression(found: Results) -> tuple[Verdict, str]:
-    return _nothing_learned(found["ablation-regression"]["rows"], ("regression, all labels",))
+def _regression(results: Results) -> tuple[Verdict, str]:
+    return _nothing_learned(results["ablation-regression"]["rows"], ("regression, all labels",))
 
 
 def _nothing_learned(rows: list[dict[str, Any]], setups: tuple[str, ...]) -> tuple[Verdict, str]:
-    told, learned = [], []
+    evidence, learned = [], []
     for row in rows:
-        chance = row["scores"]["label frequency"]["P"][0]
+        baseline = row["scores"]["label frequency"]["P"][0]
         for setup in setups:
             score = row["scores"][setup]["P"][0]
-            learned.append(score > CHANCE * chance)
-            told.append(f"{row['dataset']}, {setup}: P@1 {score:.1f}, label frequency {chance:.1f}")
+            learned.append(score > MAX_RATIO_OF_NOTHING_LEARNED * baseline)
+            evidence.append(f"{row['dataset']}, {setup}: P@1 {score:.1f}, by label frequency {baseline:.1f}")
     verdict: Verdict = "confirmed" if not any(learned) else "not confirmed" if all(learned) else "partly"
-    return verdict, "; ".join(told)
+    return verdict, "; ".join(evidence)
 
 
 def _no_benefit(name: str) -> Callable[[Results], tuple[Verdict, str]]:
-    """Learning is of benefit where P@5 grows by half a point and by two standard errors of the difference."""
+    """Learning has a benefit if it raises P@5 by more than half a point and two standard errors of the difference."""
 
-    def judge(found: Results) -> tuple[Verdict, str]:
+    def judge(results: Results) -> tuple[Verdict, str]:
         gained = []
-        for row in found[name]["rows"]:
-            apart = row["apart"]
-            error = stdev(apart) / len(apart) ** 0.5 if len(apart) > 1 else 0.0
-            gained.append(-fmean(apart) > max(0.5, 2 * error))
+        for row in results[name]["rows"]:
+            differences = row["P@5 differences"]
+            error = stdev(differences) / len(differences) ** 0.5 if len(differences) > 1 else 0.0
+            gained.append(-fmean(differences) > max(0.5, 2 * error))
         verdict: Verdict = "confirmed" if not any(gained) else "not confirmed" if all(gained) else "partly"
-        return verdict, found[name]["summary"]
+        return verdict, results[name]["summary"]
 
     return judge
 
 
-def _of(found: Results, name: str, dataset: str) -> dict[str, Any]:
-    return next(row for row in found[name]["rows"] if row["dataset"] == dataset)
+def _of(results: Results, name: str, dataset: str) -> dict[str, Any]:
+    return next(row for row in results[name]["rows"] if row["dataset"] == dataset)
 
 
 CLAIMS = (
     Claim("the projection improves retrieval by over 100x", ("capacity", "retrieval-error"), _retrieval),
     Claim("the output layer is up to 99.55 % smaller", ("compression",), _output),
     Claim("the model is up to 42.09 % smaller", ("compression",), _model),
-    Claim("training is faster, by 41.86 %, an epoch by up to 6.28x", ("speed",), _training),
-    Claim("accuracy is similar or better, by up to 30 %", ("accuracy",), _accuracy),
+    Claim("training is 41.86 % faster, and an epoch up to 6.28x", ("speed",), _training),
+    Claim("accuracy is similar or up to 30 % better", ("accuracy",), _accuracy),
     Claim("without the projection nothing is learned", ("ablation-projection",), _projection),
     Claim("regression on the label vector learns nothing", ("ablation-regression",), _regression),
     Claim("learning the label vectors has no benefit", ("learned-labels",), _no_benefit("learned-labels")),

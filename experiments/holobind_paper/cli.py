@@ -1,4 +1,4 @@
-"""`holobind paper NAME`: every figure and table of the paper by one command."""
+"""`holobind paper NAME`: one command for each figure and table of the paper."""
 
 import json
 from pathlib import Path
@@ -6,22 +6,27 @@ from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(help="Redo a figure or table of the paper.", no_args_is_help=True)
+app = typer.Typer(help="Reproduce a figure or table of the paper.", no_args_is_help=True)
 
-Out = Annotated[Path, typer.Option(help="Folder for NAME.json, NAME.png and the finished cells of tables.")]
-Seed = Annotated[int, typer.Option(min=0, help="Every random number follows from it.")]
-Quick = Annotated[bool, typer.Option("--quick", help="A smaller grid, for a first look; under a minute.")]
-Trials = Annotated[int, typer.Option(min=1, help="Statements drawn at each point; the paper has 10.")]
-Data = Annotated[Path | None, typer.Option(help="Folder with a folder for each dataset you have, by its name.")]
-Only = Annotated[list[str] | None, typer.Option(help="Only this dataset; may be repeated.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the numbers as one line of JSON.")]
+Out = Annotated[
+    Path, typer.Option(help="Folder for NAME.json, NAME.png and, of tables, the finished cells in NAME.jsonl.")
+]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")]
+Quick = Annotated[bool, typer.Option("--quick", help="Use a smaller grid; takes less than a minute.")]
+Trials = Annotated[int, typer.Option(min=1, help="Random statements for each point; the paper has 10.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(help="Folder that holds one folder for each dataset, by name. Default: $HOLOBIND_DATA."),
+]
+Only = Annotated[list[str] | None, typer.Option(help="Use only this dataset; may be repeated.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one line of JSON.")]
 
-HERE = Path("paper-results")
+DEFAULT_OUT = Path("paper-results")
 
 
 @app.command()
-def response(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
-    """Figure 1: the mean answer to present and absent pairs, naive and projected, d = 256.
+def response(out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
+    """Figure 1: mean responses to present and absent pairs, naive and projected, d = 256.
 
     Example: holobind paper response --out results
     """
@@ -30,7 +35,7 @@ def response(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: AsJ
 
 @app.command()
 def capacity(
-    out: Out = HERE, seed: Seed = 0, quick: Quick = False, trials: Trials = 10, as_json: AsJson = False
+    out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, trials: Trials = 10, as_json: AsJson = False
 ) -> None:
     """Appendix: how many pairs a vector holds at 3 % errors, for every system and d = 25 to 8100.
 
@@ -41,9 +46,9 @@ def capacity(
 
 @app.command("retrieval-error")
 def retrieval_error(
-    out: Out = HERE, seed: Seed = 0, quick: Quick = False, trials: Trials = 10, as_json: AsJson = False
+    out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, trials: Trials = 10, as_json: AsJson = False
 ) -> None:
-    """Appendix: how often a distractor beats the truth, over the number of pairs, for every system and d.
+    """Appendix: error rate of retrieval by the number of pairs, for every system and d.
 
     Example: holobind paper retrieval-error --quick --out results
     """
@@ -51,8 +56,8 @@ def retrieval_error(
 
 
 @app.command("response-spread")
-def response_spread(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
-    """Appendix: mean and standard deviation of the answers for 4 to 65,536 pairs, d = 256.
+def response_spread(out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
+    """Appendix: mean and standard deviation of the responses for 4 to 65,536 pairs, d = 256.
 
     Example: holobind paper response-spread --out results
     """
@@ -60,8 +65,8 @@ def response_spread(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_js
 
 
 @app.command("worked-example")
-def worked_example(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
-    """Appendix: the dog and its parts, and Jane and Joe: what is asked, and what one vector answers.
+def worked_example(out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
+    """Appendix: the dog and its parts, Jane and Joe: queries to one vector and its responses.
 
     Example: holobind paper worked-example --out results
     """
@@ -69,7 +74,7 @@ def worked_example(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_jso
 
 
 @app.command()
-def compression(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
+def compression(out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
     """Table 2: the weights that the holographic head saves, for all eight datasets.
 
     Example: holobind paper compression
@@ -78,12 +83,12 @@ def compression(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: 
 
 
 @app.command()
-def speed(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
-    """Table 3: the time of a training epoch, FC beside HRR-FC, at the shapes of all eight datasets.
+def speed(out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
+    """Table 3: the time of a training epoch of FC and HRR-FC, at the shapes of all eight datasets.
 
-    The largest shapes take several gigabytes of memory, and nothing else should run beside it.
+    The largest shapes need several gigabytes of memory; nothing else should run at the same time.
 
-    The CNN's times are a table of their own: holobind paper speed-cnn
+    The times of CNN are in another table: holobind paper speed-cnn
 
     Example: holobind paper speed --quick
     """
@@ -91,10 +96,10 @@ def speed(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: AsJson
 
 
 @app.command("speed-cnn")
-def speed_cnn(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
-    """Appendix: the time of execution and optimisation, CNN beside HRR-CNN, at the shapes of four datasets.
+def speed_cnn(out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
+    """Appendix: the time of execution and optimisation of CNN and HRR-CNN, at the shapes of four datasets.
 
-    The largest shape takes several gigabytes of memory, and nothing else should run beside it.
+    The largest shape needs several gigabytes of memory; nothing else should run at the same time.
 
     Example: holobind paper speed-cnn --quick
     """
@@ -102,8 +107,8 @@ def speed_cnn(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: As
 
 
 @app.command()
-def inference(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
-    """The top 5 of up to a million labels: orbit, random and dense, and faiss where it is installed.
+def inference(out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
+    """Time and memory of the top 5 of up to a million labels: orbit, random and dense, and faiss if installed.
 
     Example: holobind paper inference --quick
     """
@@ -112,13 +117,18 @@ def inference(out: Out = HERE, seed: Seed = 0, quick: Quick = False, as_json: As
 
 @app.command()
 def accuracy(
-    out: Out = HERE, seed: Seed = 0, quick: Quick = False, data: Data = None, only: Only = None, as_json: AsJson = False
+    out: Out = DEFAULT_OUT,
+    seed: Seed = 0,
+    quick: Quick = False,
+    data: Data = None,
+    only: Only = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Table 1: P@1, PSP@1 and the rest of FC and HRR-FC, and of holobind's own set-up, on the datasets there are.
+    """Table 1: P@k and PSP@k of FC, HRR-FC and holobind's default model on all available datasets.
 
-    CNN and LSTM, too, where a dataset has its texts; with many long ones they take hours.
+    CNN and LSTM are trained where a dataset has its texts; many long texts take hours.
 
-    Datasets of the paper are picked up from --data by name; two made from installed Python code are always there.
+    --data names a folder with datasets of the paper; two corpora made from installed Python code are always available.
 
     Example: holobind paper accuracy --data DIR --only Bibtex
     """
@@ -127,9 +137,14 @@ def accuracy(
 
 @app.command("ablation-projection")
 def ablation_projection(
-    out: Out = HERE, seed: Seed = 0, quick: Quick = False, data: Data = None, only: Only = None, as_json: AsJson = False
+    out: Out = DEFAULT_OUT,
+    seed: Seed = 0,
+    quick: Quick = False,
+    data: Data = None,
+    only: Only = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Without the projection: HRR-FC with naive vectors, beside rankings that look at no features.
+    """Ablation: HRR-FC without the projection, compared with rankings that ignore the features.
 
     Example: holobind paper ablation-projection --quick
     """
@@ -138,9 +153,14 @@ def ablation_projection(
 
 @app.command("ablation-regression")
 def ablation_regression(
-    out: Out = HERE, seed: Seed = 0, quick: Quick = False, data: Data = None, only: Only = None, as_json: AsJson = False
+    out: Out = DEFAULT_OUT,
+    seed: Seed = 0,
+    quick: Quick = False,
+    data: Data = None,
+    only: Only = None,
+    as_json: AsJson = False,
 ) -> None:
-    """The squared error in place of the query loss, beside rankings that look at no features.
+    """Ablation: the squared error instead of the query loss, compared with rankings that ignore the features.
 
     Example: holobind paper ablation-regression --quick
     """
@@ -149,9 +169,14 @@ def ablation_regression(
 
 @app.command("learned-labels")
 def learned_labels(
-    out: Out = HERE, seed: Seed = 0, quick: Quick = False, data: Data = None, only: Only = None, as_json: AsJson = False
+    out: Out = DEFAULT_OUT,
+    seed: Seed = 0,
+    quick: Quick = False,
+    data: Data = None,
+    only: Only = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Table 5: label vectors that are learned, beside fixed ones.
+    """Table 5: learned label vectors compared with fixed ones.
 
     Example: holobind paper learned-labels --data DIR
     """
@@ -160,9 +185,14 @@ def learned_labels(
 
 @app.command("learned-present-missing")
 def learned_present_missing(
-    out: Out = HERE, seed: Seed = 0, quick: Quick = False, data: Data = None, only: Only = None, as_json: AsJson = False
+    out: Out = DEFAULT_OUT,
+    seed: Seed = 0,
+    quick: Quick = False,
+    data: Data = None,
+    only: Only = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Appendix: p and m learned, beside fixed ones, over d'.
+    """Appendix: learned p and m compared with fixed ones, by d'.
 
     Example: holobind paper learned-present-missing --data DIR
     """
@@ -171,9 +201,14 @@ def learned_present_missing(
 
 @app.command("network-size")
 def network_size(
-    out: Out = HERE, seed: Seed = 0, quick: Quick = False, data: Data = None, only: Only = None, as_json: AsJson = False
+    out: Out = DEFAULT_OUT,
+    seed: Seed = 0,
+    quick: Quick = False,
+    data: Data = None,
+    only: Only = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Table 4: more layers and hidden units for FC and HRR-FC.
+    """Table 4: more hidden layers and units for FC and HRR-FC.
 
     Example: holobind paper network-size --quick
     """
@@ -182,9 +217,14 @@ def network_size(
 
 @app.command()
 def dimension(
-    out: Out = HERE, seed: Seed = 0, quick: Quick = False, data: Data = None, only: Only = None, as_json: AsJson = False
+    out: Out = DEFAULT_OUT,
+    seed: Seed = 0,
+    quick: Quick = False,
+    data: Data = None,
+    only: Only = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Figure 2: P@5 over d', with both codebooks and both losses.
+    """Figure 2: P@5 by d', with both codebooks and both losses.
 
     Example: holobind paper dimension --data DIR
     """
@@ -192,25 +232,25 @@ def dimension(
 
 
 @app.command("all")
-def everything(
-    out: Out = HERE, seed: Seed = 0, quick: Quick = False, data: Data = None, as_json: AsJson = False
+def run_all(
+    out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, data: Data = None, as_json: AsJson = False
 ) -> None:
-    """Every figure and table there is; what is finished is not run again, so it can be stopped and resumed.
+    """Run all experiments. Finished ones are not computed again, so it can be interrupted and run again.
 
     Example: holobind paper all --out results
     """
-    from holobind_paper import everything
+    from holobind_paper import datasets, registry
 
-    for found in everything.run(out, seed, quick, data):
-        _show(found, out, as_json)
+    for found in registry.run_all(out, seed, quick, datasets.chosen_folder(data)):
+        _print(found, out, as_json)
 
 
 @app.command()
 def report(
-    results: Annotated[Path, typer.Option(help="Folder with the experiments' JSON files.")] = HERE,
+    results: Annotated[Path, typer.Option(help="Folder with the JSON files of the experiments.")] = DEFAULT_OUT,
     page: Annotated[Path, typer.Option(help="The Markdown file to write.")] = Path("reproduction.md"),
 ) -> None:
-    """Write the page that sets all results beside the paper's.
+    """Write a page that compares all results with the paper's.
 
     Example: holobind paper report --results paper-results --page reproduction.md
     """
@@ -222,22 +262,24 @@ def report(
 
 @app.command()
 def demo(out: Out = Path("demo"), seed: Seed = 0) -> None:
-    """The red cat and the blue dog, and how many such pairs one vector can hold.
+    """Bind the red cat and the blue dog in one vector, query it, and draw the capacity of a vector.
 
     Example: holobind paper demo --out demo
     """
     from holobind_paper import demo, result
 
-    demo.run(result.folder(out), seed)
+    demo.run(result.make_folder(out), seed)
 
 
 def _run(name: str, out: Path, as_json: bool, **options: Any) -> None:
-    from holobind_paper import everything
+    from holobind_paper import datasets, registry
 
-    _show(everything.one(name, out, **options), out, as_json)
+    if name in registry.TRAINED_TABLES:
+        options["data"] = datasets.chosen_folder(options["data"])
+    _print(registry.run(name, out, **options), out, as_json)
 
 
-def _show(data: dict[str, Any], out: Path, as_json: bool) -> None:
+def _print(data: dict[str, Any], out: Path, as_json: bool) -> None:
     from holobind_paper import result
 
     if as_json:
@@ -245,5 +287,5 @@ def _show(data: dict[str, Any], out: Path, as_json: bool) -> None:
         return
     for key, value in data.get("agreement", {}).items():
         typer.echo(f"{key.replace('_', ' ')}: {value}")
-    result.show(data)
+    result.print_result(data)
     typer.echo(f"{out / data['experiment']}.json: {data['seconds']} s")

@@ -1,4 +1,4 @@
-"""Table 5 of the paper: label vectors that are learned, through the projection, beside fixed ones."""
+"""Table 5 of the paper: learned label vectors, which pass through the projection, compared with fixed ones."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,7 +8,7 @@ from holobind_paper import learned, published
 
 DATASETS = ("Wiki10-31K", "Bibtex", "Delicious")
 SIZES = ((512, 100), (512, 400))  # hidden units and d'
-WIKI10 = ((512, 400), (2048, 400), (2048, 750), (2048, 1500), (2048, 3000))  # the paper's
+WIKI10_SIZES = ((512, 400), (2048, 400), (2048, 750), (2048, 1500), (2048, 3000))  # the paper's
 
 
 def run(
@@ -24,15 +24,16 @@ def run(
         "learned-labels",
         ("labels",),
         DATASETS,
-        lambda name: WIKI10 if name == "Wiki10-31K" else SIZES,
+        lambda name: WIKI10_SIZES if name == "Wiki10-31K" else SIZES,
         seed=seed,
         quick=quick,
         data=data,
         only=only,
         title="Learned label vectors (table 5)",
         notes=[
-            "Learned vectors pass through the projection at each step, as in the paper, and start where the fixed ones "
-            "are. The paper's numbers are P@5 on Wiki10-31K, at the same hidden units and d' where it has them.",
+            "Learned vectors pass through the projection at each step, as in the paper, and start from the fixed ones. "
+            "The paper's numbers are P@5 on Wiki10-31K with the same hidden units and d'; some sizes are not in the "
+            "paper.",
         ],
         paper=paper,
     )

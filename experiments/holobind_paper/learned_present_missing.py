@@ -1,4 +1,4 @@
-"""Appendix of the paper: p and m learned, beside fixed ones: the difference in P@k over d', fixed minus learned."""
+"""Appendix of the paper: learned p and m compared with fixed ones. The figure has P@k, fixed minus learned, by d'."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +8,7 @@ from holobind_paper import learned
 
 DATASETS = ("Wiki10-31K", "Bibtex", "Delicious")
 DIMENSIONS = (100, 400)
+HIDDEN_UNITS = 512
 
 
 def run(
@@ -19,12 +20,12 @@ def run(
         "learned-present-missing",
         ("present", "missing"),
         DATASETS,
-        lambda name: tuple((512, dim) for dim in DIMENSIONS),
+        lambda name: tuple((HIDDEN_UNITS, dim) for dim in DIMENSIONS),
         seed=seed,
         quick=quick,
         data=data,
         only=only,
         title="Learned present and missing vectors (appendix)",
-        notes=["Learned p and m pass through the projection at each step and start where the fixed ones are."],
-        picture=True,
+        notes=["Learned p and m pass through the projection at each step and start from the fixed ones."],
+        with_figure=True,
     )

@@ -1,7 +1,7 @@
-"""The appendix figure of the response's spread: mean and standard deviation for n = 4 to 65,536 pairs at d = 256.
+"""The appendix figure of the responses' spread: mean and standard deviation for n = 4 to 65,536 pairs at d = 256.
 
-The law it follows: each of the other n - 1 pairs adds noise of variance 1/d, so the standard deviation is
-sqrt((n - 1) / d) for present and sqrt(n / d) for absent pairs, while the means stay at 1 and 0.
+In theory each of the other n - 1 pairs adds noise of variance 1/d. So the standard deviation is sqrt((n - 1) / d) for
+present and sqrt(n / d) for absent pairs, and the means are 1 and 0.
 """
 
 import time
@@ -16,7 +16,7 @@ PAIRS = tuple(2**k for k in range(2, 17))
 
 
 def run(out: Path, seed: int = 0, quick: bool = False) -> dict[str, Any]:
-    """Measure the projected system's responses, beside the paper's and the law, and draw all three."""
+    """Measure the responses of projected vectors, next to the paper's and to theory."""
     started = time.monotonic()
     trials = 2 if quick else TRIALS
     paper = {(row["query"].lower(), int(row["n"])): row for row in published.read("figure_response")}
@@ -25,35 +25,39 @@ def run(out: Path, seed: int = 0, quick: bool = False) -> dict[str, Any]:
         for n in PAIRS:
             found = responses(UnitaryHRR(), n, trials, result.generator(seed, n))
             for kind, others in (("present", n - 1), ("absent", n)):
-                theirs = {f"paper_{key}": float(paper[kind, n][key]) for key in ("mean", "std")}
-                rows.append({"query": kind, "n": n, **found[kind], "law_std": (others / D) ** 0.5, **theirs})
+                papers = {f"paper_{key}": float(paper[kind, n][key]) for key in ("mean", "std")}
+                rows.append({"query": kind, "n": n, **found[kind], "theory_std": (others / D) ** 0.5, **papers})
             advance()
     return result.save(
-        out, "response-spread", _draw(rows), started, seed=seed, quick=quick, d=D, trials=trials, rows=rows
+        out, "response-spread", draw(rows), started, seed=seed, quick=quick, d=D, trials=trials, rows=rows
     )
 
 
-def _draw(rows: list[dict[str, Any]]) -> Any:
+def draw(rows: list[dict[str, Any]]) -> Any:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 4.5), layout="constrained")
-    levels, spreads = figure.subplots(1, 2)
+    means, spreads = figure.subplots(1, 2)
     for kind, colour in (("present", "tab:red"), ("absent", "tab:blue")):
         curve = [row for row in rows if row["query"] == kind]
         n = [row["n"] for row in curve]
         low, high = ([row["mean"] + sign * row["std"] for row in curve] for sign in (-1, 1))
-        levels.fill_between(n, low, high, color=colour, alpha=0.15)
-        levels.plot(n, [row["mean"] for row in curve], color=colour, label=kind)
-        levels.plot(n, [row["paper_mean"] for row in curve], "x", color=colour)
-        spreads.plot(n, [row["std"] for row in curve], color=colour, label=kind)
+        means.fill_between(n, low, high, color=colour, alpha=0.15)
+        means.plot(n, [row["mean"] for row in curve], color=colour, label=f"{kind} pairs")
+        means.plot(n, [row["paper_mean"] for row in curve], "x", color=colour)
+        spreads.plot(n, [row["std"] for row in curve], color=colour, label=f"{kind} pairs")
         spreads.plot(n, [row["paper_std"] for row in curve], "x", color=colour)
-    spreads.plot(n, [(n_i / D) ** 0.5 for n_i in n], "k:", label="sqrt(n / d)")
-    for axes in (levels, spreads):
+    spreads.plot(n, [(n_i / D) ** 0.5 for n_i in n], "k:", label="theory, sqrt(n / d)")
+    for axes in (means, spreads):
         axes.plot([], [], "kx", label="the paper")
         axes.set_xscale("log", base=2)
         axes.legend(fontsize=8)
-    levels.set_yscale("symlog", linthresh=2)
+    means.set_yscale("symlog", linthresh=2)
     spreads.set_yscale("log")
-    levels.set(xlabel="pairs n", ylabel="response, mean and band of one std", title=f"Responses, d = {D}")
-    spreads.set(xlabel="pairs n", ylabel="standard deviation of the responses", title="Their spread")
+    means.set(
+        xlabel="n, pairs in one vector", ylabel="response (dot product), mean ± one std", title=f"Responses, d = {D}"
+    )
+    spreads.set(
+        xlabel="n, pairs in one vector", ylabel="standard deviation of the responses", title="Spread of the responses"
+    )
     return figure

@@ -1,7 +1,7 @@
-"""What every experiment leaves behind: NAME.json with its numbers, and NAME.png where a picture says more.
+"""The files of an experiment: NAME.json with its numbers, and NAME.png where it has a figure.
 
-A table is in the JSON too, as `table` (the heads of its columns, then rows of text), beside `summary`, one line, and
-`notes`, paragraphs that its numbers make: the terminal and docs/reproduction.md show those.
+The JSON file of a table also has `table` (column titles, then rows of text), `summary` (one line) and `notes`
+(paragraphs). The terminal and docs/reproduction.md show these three.
 """
 
 import json
@@ -19,20 +19,22 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from holobind.cli.terminal import patiently
+from holobind.cli.terminal import delayed
 from holobind.errors import OptionError
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+DECIMALS = 6  # of the numbers in result files
+
 
 def generator(seed: int, *cell: object) -> torch.Generator:
-    """A generator for one cell of an experiment: the same whichever other cells are run, and in any order."""
+    """A random generator for one cell of an experiment, independent of which other cells run and of their order."""
     return torch.Generator().manual_seed(zlib.crc32(repr((seed, *cell)).encode()))
 
 
-def folder(out: Path) -> Path:
-    """`out` as a folder that exists, made before anything is computed."""
+def make_folder(out: Path) -> Path:
+    """Create the folder `out`, or raise before anything is computed."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -44,63 +46,68 @@ def folder(out: Path) -> Path:
 
 @contextmanager
 def progress(description: str, total: int) -> Iterator[Callable[..., None]]:
-    """A bar on stderr if it takes longer than two seconds; call what it yields after each step.
+    """Show a progress bar on stderr if the work takes longer than two seconds.
 
-    `advance(0, "text")` only says what is being done now.
+    Call the yielded function after each step. `advance(0, "text")` shows what is being done without a step.
     """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
     bar = Progress(*columns, *times, console=Console(stderr=True))
     task = bar.add_task(description, total=total)
 
-    def advance(steps: int = 1, now: str = "") -> None:
-        bar.update(task, advance=steps, description=f"{description}: {now}" if now else description)
+    def advance(steps: int = 1, current: str = "") -> None:
+        bar.update(task, advance=steps, description=f"{description}: {current}" if current else description)
 
-    with patiently(bar):
+    with delayed(bar):
         yield advance
 
 
-def say(text: str) -> None:
-    """A word to the user that is not a result."""
+def notify(text: str) -> None:
+    """Print a message that is not a result to stderr."""
     Console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 def machine() -> str:
-    """Where numbers that are times were measured."""
+    """The machine on which times were measured."""
     return f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
 
 
 def save(out: Path, name: str, figure: "Figure | None", started: float, **numbers: Any) -> dict[str, Any]:
-    """Write the picture and the numbers, with what is needed to get them again; each file whole or not at all."""
-    about = {
+    """Write NAME.json and NAME.png, with the command that makes them. Each file is written completely or not at all."""
+    header = {
         "experiment": name,
         "command": command(name, numbers["seed"], numbers["quick"]),
         "seconds": round(time.monotonic() - started, 1),
         "machine": machine(),
     }
-    data = about | numbers
+    data = header | numbers
     if figure is not None:
-        picture = out / f"{name}.png.part"
-        figure.savefig(picture, format="png", dpi=150)
-        picture.replace(out / f"{name}.png")
+        save_figure(out, name, figure)
     write_json(out / f"{name}.json", data)
     return data
 
 
+def save_figure(out: Path, name: str, figure: "Figure") -> None:
+    """Write NAME.png completely or not at all."""
+    unfinished = out / f"{name}.png.part"
+    figure.savefig(unfinished, format="png", dpi=150)
+    unfinished.replace(out / f"{name}.png")
+
+
 def command(name: str, seed: int, quick: bool) -> str:
-    """What to type to get a result again."""
+    """The command line that computes a result."""
     return f"holobind paper {name} --seed {seed}" + " --quick" * quick
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a file whole or not at all."""
-    part = path.with_name(path.name + ".part")
-    part.write_text(json.dumps(_rounded(value), indent=1))
-    part.replace(path)
+    """Write a JSON file completely or not at all."""
+    unfinished = path.with_name(path.name + ".part")
+    unfinished.write_text(json.dumps(rounded(value), indent=1))
+    unfinished.replace(path)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[list[str]]:
-    """A table as the JSON keeps it: the heads of the columns, then the rows, all of them text."""
+    """A table as the JSON file stores it: the column titles, then the rows, every cell as text."""
     return [[str(cell) for cell in line] for line in (header, *rows)]
 
 
@@ -111,8 +118,8 @@ def markdown(lines: Sequence[Sequence[object]]) -> str:
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in ruled)
 
 
-def show(data: dict[str, Any]) -> None:
-    """The table, the notes and the summary of a result on stdout."""
+def print_result(data: dict[str, Any]) -> None:
+    """Print the table, the notes and the summary of a result to stdout."""
     from rich.table import Table
 
     console = Console(width=None if sys.stdout.isatty() else 120)
@@ -127,10 +134,10 @@ def show(data: dict[str, Any]) -> None:
             console.print(text, markup=False, highlight=False)
 
 
-def _rounded(value: Any) -> Any:
-    """The same with six digits after the point: what differs beyond them is not worth a line in a diff."""
+def rounded(value: Any) -> Any:
+    """`value` with six decimals: smaller differences are noise in a diff."""
     if isinstance(value, float):
-        return round(value, 6)
+        return round(value, DECIMALS)
     if isinstance(value, dict):
-        return {key: _rounded(inner) for key, inner in value.items()}
-    return [_rounded(inner) for inner in value] if isinstance(value, list | tuple) else value
+        return {key: rounded(inner) for key, inner in value.items()}
+    return [rounded(inner) for inner in value] if isinstance(value, list | tuple) else value

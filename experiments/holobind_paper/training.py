@@ -1,17 +1,17 @@
-"""What the tables of trained networks share: the paper's set-up, cells that train one network, means over seeds.
+"""What the tables of trained networks share: the paper's configuration, training of one cell, means over seeds.
 
-One set-up for every dataset, chosen once on rows held out of Bibtex's training part (experiments/LOG.md): 20 epochs,
-batches of 64, a learning rate of 0.003. A tenth of the training rows is held out; the epoch with the best P@1 on them
-is measured on the test part. No run ends before its last epoch: FC may need ten until it finds more than the most
-frequent label.
+All datasets have the same training options. They were chosen once on rows held out of Bibtex's train split
+(experiments/LOG.md): 20 epochs, batches of 64, a learning rate of 0.003. A tenth of the training rows is held out; the
+epoch with the best P@1 on them is evaluated on the test split. No run stops early: FC may need ten epochs until it
+predicts more than the most frequent label.
 
-Cells of all tables are kept in one place, OUT/cells/trained: a network that two tables ask for is trained once.
+The tables share their cells: a network that two tables need is trained once.
 """
 
 import statistics
 import zlib
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Literal
@@ -20,56 +20,64 @@ import numpy as np
 
 from holobind import metrics
 from holobind.data import Dataset
-from holobind.errors import Stopped
-from holobind.training.config import ModelConfig
-from holobind.training.learning import HIDDEN, Callbacks, learn
+from holobind.errors import TrainingInterrupted
+from holobind.model import Model
+from holobind.training import learn
+from holobind.training.config import OPTIONS, split_options
 from holobind_paper import cells, result
 from holobind_paper.datasets import Source, chosen
+from holobind_paper.registry import TRAINED_TABLES
 
-PLAN: dict[str, Any] = {"epochs": 20, "batch_size": 64, "learning_rate": 3e-3, "patience": 0}
-QUICK_PLAN: dict[str, Any] = PLAN | {"epochs": 2}
-# Smaller than XML-CNN and the attention LSTM as they come, to be affordable; sizes from experiments/text_networks.py.
-TEXT_PLAN: dict[str, Any] = PLAN | {"epochs": 6, "batch_size": 128, "hidden": (256,), "max_tokens": 100}
-TEXT_NETWORKS: dict[str, dict[str, Any]] = {
+Options = dict[str, Any]  # of `ModelConfig` and of `TrainConfig`
+Row = dict[str, Any]
+
+TRAIN_OPTIONS: Options = {"epochs": 20, "batch_size": 64, "learning_rate": 3e-3, "patience": 0}
+QUICK_EPOCHS = 2
+# XML-CNN and the attention LSTM are smaller than by default, to be affordable; sizes from experiments/text_networks.py.
+TEXT_OPTIONS: Options = TRAIN_OPTIONS | {"epochs": 6, "batch_size": 128, "hidden": (256,), "max_tokens": 100}
+TEXT_NETWORKS: dict[str, Options] = {
     "CNN": {"network": "cnn", "embedding_dim": 64, "filters": 32},
     "LSTM": {"network": "lstm", "embedding_dim": 128, "hidden_size": 96, "feature_dropout": 0.5},
 }
-LARGE = 10_000  # labels beyond which d' is 3000, as in the paper, and one seed must do
+MAX_LABELS_OF_SMALL_DATASETS = 10_000  # datasets with more labels have d' = 3000, as in the paper, and one seed
 SEEDS = 3
-QUICK_DATASETS, SLOW = 2, ("tibkat-core-en", "python-calls-torch")
-
-Numbers = dict[str, Any]
+MAX_QUICK_DATASETS = 2
+SLOW_DATASETS = ("tibkat-core-en", "python-calls-torch")  # a network takes minutes; left out of quick runs
 
 
 @dataclass(frozen=True)
 class Job:
-    """A row of a table before it is trained: `setup` is what the table calls it."""
+    """A network to train for a table.
+
+    setup     the name of the network in the table
+    compute   how to train and evaluate it; None stands for `train`
+    """
 
     source: Source
     setup: str
-    config: ModelConfig
-    compute: Callable[["Job", Path], Numbers] | None = None  # how, if not by `learn`
+    options: Options
+    compute: Callable[["Job", Path], Row] | None = None
 
 
-def fc(**changes: Any) -> ModelConfig:
-    """The paper's baseline: two hidden layers of 512, an output for each label, binary cross-entropy."""
-    return ModelConfig(**{"network": "fc", "head": "linear", "loss": "bce", **PLAN, **changes})
+def fc(**changes: Any) -> Options:
+    """The paper's baseline: two hidden layers of 512, one output for each label, binary cross-entropy."""
+    return {"network": "fc", "head": "linear", "loss": "bce", **TRAIN_OPTIONS, **changes}
 
 
-def hrr_fc(dim: int, **changes: Any) -> ModelConfig:
+def hrr_fc(dim: int, **changes: Any) -> Options:
     """The paper's network: the same hidden layers, d' outputs, independent unitary label vectors, the query loss."""
-    return ModelConfig(**{"network": "fc", "loss": "query", "codebook": "random", "dim": dim, **PLAN, **changes})
+    return {"network": "fc", "loss": "query", "codebook": "random", "dim": dim, **TRAIN_OPTIONS, **changes}
 
 
-def text_pair(network: str, dim: int) -> tuple[ModelConfig, ModelConfig]:
-    """CNN or LSTM as the paper's baseline, and with its holographic head."""
-    shape = TEXT_NETWORKS[network] | TEXT_PLAN
+def text_pair(network: str, dim: int) -> tuple[Options, Options]:
+    """CNN or LSTM with the paper's linear head, and with its holographic head."""
+    shape = TEXT_NETWORKS[network] | TEXT_OPTIONS
     return fc(**shape), hrr_fc(dim, **shape)
 
 
-def paper_dim(labels: int) -> int:
-    """d' as the paper has it: 400 for its small datasets, 3000 for the large ones."""
-    return 3000 if labels > LARGE else 400
+def paper_dim(n_labels: int) -> int:
+    """The paper's d': 400 for its small datasets, 3000 for the large ones."""
+    return 3000 if n_labels > MAX_LABELS_OF_SMALL_DATASETS else 400
 
 
 def pick(
@@ -79,15 +87,15 @@ def pick(
     among: Sequence[str] = (),
     fallback: str = "python-calls",
 ) -> list[Source]:
-    """The datasets of a table: those of `among` that there are (all, if it is empty), or else `fallback`.
+    """The datasets of a table: the available ones that are in `among` (all, if it is empty), or else `fallback`.
 
-    `only` names the ones wanted, whatever `among` says; a quick run takes the first two, and none that takes minutes.
+    `only` names the datasets and overrides `among`. A quick run uses the first two and leaves out slow ones.
     """
-    found = [source for source in chosen(data, only) if only or not quick or source.name not in SLOW]
+    sources = [source for source in chosen(data, only) if only or not quick or source.name not in SLOW_DATASETS]
     if among and not only:
-        listed = [source for source in found if source.name in among]
-        found = listed or [source for source in found if source.name == fallback]
-    return found[:QUICK_DATASETS] if quick else found
+        listed = [source for source in sources if source.name in among]
+        sources = listed or [source for source in sources if source.name == fallback]
+    return sources[:MAX_QUICK_DATASETS] if quick else sources
 
 
 @lru_cache(maxsize=1)
@@ -95,159 +103,163 @@ def load(source: Source) -> Dataset:
     return source.load()
 
 
-def finish(out: Path, jobs: Sequence[Job], seed: int, quick: bool, seeds: int = SEEDS) -> list[Numbers]:
-    """Train what is not trained yet, each job with several seeds; a row for each, with its `setup`."""
+def finish(out: Path, table: str, jobs: Sequence[Job], seed: int, quick: bool, seeds: int = SEEDS) -> list[Row]:
+    """Train the networks of `jobs` that are not trained yet, with several seeds; return one row for each seed."""
     wanted, setups = [], []
     for job in jobs:
         dataset = load(job.source)
-        count = 1 if quick or dataset.n_labels > LARGE else seeds
-        config = replace(job.config, epochs=QUICK_PLAN["epochs"]) if quick and job.config.epochs else job.config
+        count = 1 if quick or dataset.n_labels > MAX_LABELS_OF_SMALL_DATASETS else seeds
+        fewer = {"epochs": QUICK_EPOCHS} if quick and "epochs" in job.options else {}
         for offset in range(count):
-            one = replace(job, config=replace(config, seed=seed + offset))
-            wanted.append(cells.Cell(_key(one, dataset), partial(job.compute or train, one, out)))
+            seeded = replace(job, options=job.options | fewer | {"seed": seed + offset})
+            wanted.append(cells.Cell(_key(seeded, dataset), partial(job.compute or train, seeded, out)))
             setups.append(job.setup)
-    rows = cells.finish(out, "trained", wanted)
+    rows = cells.finish(out, table, wanted, shared_with=TRAINED_TABLES)
     return [row | {"setup": setup} for row, setup in zip(rows, setups, strict=True)]
 
 
-def train(job: Job, out: Path) -> Numbers:
-    """Train one network and measure it on the test part; stopped within, it goes on from its last epoch later."""
+def train(job: Job, out: Path) -> Row:
+    """Train one network and evaluate it on the test split; an interrupted training resumes from its last epoch."""
     dataset = load(job.source)
-    about = _key(job, dataset)
-    checkpoint = out / "cells" / "trained" / f"unfinished-{zlib.crc32(repr(about).encode()):08x}.safetensors"
+    identity = zlib.crc32(repr(_key(job, dataset)).encode())
+    checkpoint = out / f"unfinished-{identity:08x}.safetensors"
+    model_config, train_config = split_options(job.options)
     try:
-        model = learn(dataset.train, job.config, watch=Callbacks(checkpoint=checkpoint, resume=True))
-    except Stopped:
-        result.say(f"stopped; {checkpoint} is where to go on from")
+        model = learn(dataset.train, model_config, train_config, checkpoint=checkpoint, resume=True)
+    except TrainingInterrupted:
+        result.notify(f"stopped; the next run resumes from {checkpoint}")
         raise KeyboardInterrupt from None
-    numbers = measured(model, job.source)
+    row = evaluated(model, job.source)
     checkpoint.unlink(missing_ok=True)
-    return numbers
+    return row
 
 
-def plan_of(config: ModelConfig) -> dict[str, Any]:
-    """What of a config is the plan of its training."""
-    return {
-        name: getattr(config, name)
-        for name in ("epochs", "batch_size", "learning_rate", "patience", "validation", "seed")
-    }
-
-
-def measured(model: Any, source: Source) -> Numbers:
-    """All measures on the test part, and how training went."""
+def evaluated(model: Model, source: Source) -> Row:
+    """All metrics on the test split, the number of parameters, and the validation curve."""
     dataset = load(source)
     assert dataset.test is not None
-    found: Numbers = {"scores": model.evaluate(dataset.test, dataset=source.name).scores}
-    found["parameters"] = model.sizes()["parameters"]
-    if told := model.metadata.get("training"):
-        history = told["history"]
-        found |= {"best_epoch": told["best epoch"], "epochs_run": len(history)}
-        found["validation"] = [entry["P@1"] for entry in history if "P@1" in entry]
-    return found
+    row: Row = {"scores": model.evaluate(dataset.test, dataset=source.name).scores}
+    row["parameters"] = model.sizes()["parameters"]
+    if training := model.metadata.get("training"):
+        history = training["history"]
+        row |= {"best_epoch": training["best epoch"], "epochs_run": len(history)}
+        row["validation P@1"] = [entry["P@1"] for entry in history if "P@1" in entry]
+    return row
 
 
 def baseline(source: Source, kind: Literal["frequency", "random"], seed: int = 0) -> dict[str, list[float]]:
-    """The scores of a ranking that looks at no features: the most frequent labels for all, or any labels at random."""
+    """The scores of a ranking that ignores the features: the most frequent labels for all rows, or random labels."""
     dataset = load(source)
     assert dataset.test is not None
-    points, labels = dataset.test.Y.shape
-    k = min(5, labels)
+    n_rows, n_labels = dataset.test.Y.shape
+    k = min(5, n_labels)
     if kind == "frequency":
-        counts = np.bincount(dataset.train.Y.indices, minlength=labels)
-        top = np.tile(np.argsort(-counts, kind="stable")[:k], (points, 1))
+        counts = np.bincount(dataset.train.Y.indices, minlength=n_labels)
+        top = np.tile(np.argsort(-counts, kind="stable")[:k], (n_rows, 1))
     else:
         generator = np.random.default_rng(seed)
-        top = np.stack([generator.choice(labels, k, replace=False) for _ in range(points)])
+        top = np.stack([generator.choice(n_labels, k, replace=False) for _ in range(n_rows)])
     return metrics.evaluate(dataset.test.Y, top, dataset.train.Y, dataset=source.name).scores
 
 
 BASELINES: dict[str, Literal["frequency", "random"]] = {"label frequency": "frequency", "random ranking": "random"}
 
 
-def beside_baselines(
-    trained: Sequence[Numbers], sources: Sequence[Source], setups: Sequence[str], seed: int
-) -> list[Numbers]:
-    """A row for each dataset: the mean scores of all set-ups, and of the two baselines."""
-    rows = []
+def with_baselines(rows: Sequence[Row], sources: Sequence[Source], setups: Sequence[str], seed: int) -> list[Row]:
+    """One row for each dataset: the mean scores of all setups and of the two baselines."""
+    compared = []
     for source in sources:
-        places = {setup: of(trained, source.name, setup) for setup in setups}
-        places |= {name: [{"scores": baseline(source, kind, seed)}] for name, kind in BASELINES.items()}
-        scores = {
-            name: {m: [mean(found, f"{m}@{k + 1}") for k in range(len(v))] for m, v in found[0]["scores"].items()}
-            for name, found in places.items()
+        by_setup = {setup: of(rows, source.name, setup) for setup in setups}
+        by_setup |= {name: [{"scores": baseline(source, kind, seed)}] for name, kind in BASELINES.items()}
+        scores = {name: mean_scores(found) for name, found in by_setup.items()}
+        texts = {
+            name: {f"{m}@{k}": mean_text(found, f"{m}@{k}") for m, k in TABLE_METRICS}
+            for name, found in by_setup.items()
         }
-        texts = {name: {f"{m}@{k}": shown(found, f"{m}@{k}") for m, k in SHOWN} for name, found in places.items()}
-        rows.append({"dataset": source.name, "seeds": len(places[setups[0]]), "scores": scores, "shown": texts})
-    return rows
+        compared.append({"dataset": source.name, "seeds": len(by_setup[setups[0]]), "scores": scores, "texts": texts})
+    return compared
 
 
-SHOWN = (("P", 1), ("P", 5), ("PSP", 1), ("PSP", 5))
+TABLE_METRICS = (("P", 1), ("P", 5), ("PSP", 1), ("PSP", 5))
 
 
-def table_beside_baselines(rows: Sequence[Numbers]) -> list[list[str]]:
-    header = ["dataset", "model", *(f"{m}@{k}" for m, k in SHOWN), "seeds"]
+def table_with_baselines(rows: Sequence[Row]) -> list[list[str]]:
+    header = ["dataset", "model", *(f"{m}@{k}" for m, k in TABLE_METRICS), "seeds"]
     lines = [
         [row["dataset"], name, *texts.values(), "" if name in BASELINES else row["seeds"]]
         for row in rows
-        for name, texts in row["shown"].items()
+        for name, texts in row["texts"].items()
     ]
     return result.table(header, lines)
 
 
-def of(rows: Sequence[Numbers], dataset: str, setup: str) -> list[Numbers]:
-    """The rows of one place in a table, one for each seed."""
+def of(rows: Sequence[Row], dataset: str, setup: str) -> list[Row]:
+    """The rows of one dataset and setup, one for each seed."""
     return [row for row in rows if (row["dataset"], row["setup"]) == (dataset, setup)]
 
 
-def mean(rows: Sequence[Numbers], measure: str) -> float:
-    """The mean over seeds of, say, P@1."""
-    return statistics.fmean(_values(rows, measure))
+def mean(rows: Sequence[Row], metric: str) -> float:
+    """The mean over seeds of a metric such as P@1."""
+    return statistics.fmean(_values(rows, metric))
 
 
-def shown(rows: Sequence[Numbers], measure: str) -> str:
-    """The mean over seeds, and the standard deviation where there are several."""
-    values = _values(rows, measure)
+def mean_scores(rows: Sequence[Row]) -> dict[str, list[float]]:
+    """The means over seeds of all metrics at all k."""
+    return {
+        metric: [mean(rows, f"{metric}@{k + 1}") for k in range(len(values))]
+        for metric, values in rows[0]["scores"].items()
+    }
+
+
+def mean_text(rows: Sequence[Row], metric: str) -> str:
+    """The mean over seeds, with the standard deviation if there are several."""
+    values = _values(rows, metric)
     spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
     return f"{statistics.fmean(values):.1f}{spread}"
 
 
 def command(name: str, seed: int, quick: bool, data: Path | None, only: Sequence[str] | None) -> str:
-    """What to type to get a table again; where the data lies is the user's."""
+    """The command line that computes a table; DIR stands for the user's folder of datasets."""
     line = result.command(name, seed, quick) + " --data DIR" * (data is not None)
-    return line + "".join(f" --only {chosen}" for chosen in only or ())
+    return line + "".join(f" --only {dataset}" for dataset in only or ())
 
 
-def _values(rows: Sequence[Numbers], measure: str) -> list[float]:
-    name, _, k = measure.partition("@")
+def _values(rows: Sequence[Row], metric: str) -> list[float]:
+    name, _, k = metric.partition("@")
     return [row["scores"][name][: int(k)][-1] for row in rows]  # with fewer than k labels, at all of them
 
 
 def _key(job: Job, dataset: Dataset) -> dict[str, Any]:
-    """Everything the numbers follow from: the data by a sum over it, and what of the config is not as it comes."""
-    usual = asdict(ModelConfig())
-    said = {name: value for name, value in asdict(job.config).items() if value != usual[name]}
-    said = {name: list(value) if isinstance(value, tuple) else value for name, value in said.items()}
+    """Everything the result depends on: a checksum of the data, and the options that differ from the defaults."""
     train = dataset.train
-    total = zlib.crc32(train.Y.indices.tobytes(), zlib.crc32(train.X.data.tobytes()))
+    checksum = zlib.crc32(train.Y.indices.tobytes(), zlib.crc32(train.X.data.tobytes()))
     return {
         "dataset": job.source.name,
         "model": _title(job),
-        "seed": job.config.seed,
+        "seed": job.options["seed"],
         "labels": dataset.n_labels,
-        "points": len(train),
-        "data": f"{total:08x}",
-        "config": said,
+        "rows": len(train),
+        "crc32": f"{checksum:08x}",
+        "options": _changed(job.options),
+    }
+
+
+def _changed(options: Mapping[str, Any]) -> Options:
+    return {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in options.items()
+        if name != "seed" and value != OPTIONS[name].default
     }
 
 
 def _title(job: Job) -> str:
-    """In short what is trained, to find its file by."""
-    config = job.config
-    if config.solved:
-        return "ridge, recall" if config.uses_knn else "ridge"
-    words = [config.network, *(str(n) for n in config.hidden or HIDDEN[config.network]), config.loss or "softmax"]
+    """A short name of the network, for readers of the JSONL file and the progress bar."""
+    config, _ = split_options(job.options)
+    if config.closed_form:
+        return "ridge + kNN" if config.uses_knn else "ridge"
+    words = [config.network, *(str(size) for size in config.hidden or ()), config.loss or "softmax"]
     if config.head == "holographic":
-        words += [config.codebook, str(config.dim), *("learned-" + part for part in config.trainable)]
+        words += [config.codebook, str(config.dim), *(f"trainable {name}" for name in config.trainable)]
     if job.compute is not None:
         words.append(job.setup)
-    return "-".join(words)
+    return ", ".join(words)

@@ -1,4 +1,4 @@
-"""`python -m holobind` is `holobind`."""
+"""`python -m holobind` runs the command line `holobind`."""
 
 from holobind.cli.main import main
 

@@ -1,12 +1,13 @@
-"""Files of ours: one `.safetensors` with tensors and a JSON header. No pickle; a hostile file is refused.
+"""The file format of models, checkpoints and vocabularies: a `.safetensors` file with a JSON header. It has no pickle.
 
-The header is the value of "holobind" in safetensors' own metadata:
+The header is the value of "holobind" in the metadata of safetensors:
 
-    {"kind": "vocabulary", "version": 1, ...}
+    {"kind": "vocabulary", "version": 2, ..., "compressed": {"name": ["torch.int8", [10, 100]]}}
 
-safetensors itself checks that its header is short and that every tensor lies within the file, so nothing larger than
-the file is ever allocated; but for what is deflated: lists of names, stored as lines (`packed`), and tensors that the
-header names, with their types and shapes, under "deflated", none of which may be MOST times as large as in the file.
+safetensors checks that its own header is short and that every tensor lies within the file, so a hostile file cannot
+make it allocate more than the size of the file. Compressed content has bounds of its own. The header lists the tensors
+that are compressed with zlib, with dtype and shape; none may be MAX_COMPRESSION_RATIO times as large as in the file.
+Lists of strings are stored as compressed lines (`pack_lines`) of at most 1 KB per string.
 """
 
 import json
@@ -24,9 +25,19 @@ from torch import Tensor
 
 from holobind.errors import DataError, FileError
 
-KEY = "holobind"
-MOST = 256
-DTYPES = {str(dtype): dtype for dtype in (torch.int8, torch.int16, torch.int32, torch.int64, torch.float16)}
+METADATA_KEY = "holobind"
+ZLIB_LEVEL = 6
+MAX_COMPRESSION_RATIO = 256
+MAX_BYTES_PER_LINE = 1 << 10  # of `pack_lines`, on average
+MIN_LINES_BYTES = 64 << 10  # always allowed, however few lines there are
+COMPRESSIBLE_DTYPES = {
+    str(dtype): dtype for dtype in (torch.int8, torch.int16, torch.int32, torch.int64, torch.float16)
+}
+HOW_TO_RECREATE = {
+    "model": "train it again",
+    "checkpoint": "start the training again",
+    "vocabulary": "build it again",
+}
 
 
 def write(
@@ -35,43 +46,49 @@ def write(
     version: int,
     header: dict[str, Any],
     tensors: dict[str, Tensor],
-    deflate: Collection[str] = (),
+    compress: Collection[str] = (),
 ) -> None:
-    """Write a file whole or not at all: under another name first, then renamed. Some tensors may be deflated."""
+    """Write a file atomically: under a temporary name, then renamed.
+
+    compress   names of tensors to compress; each is compressed only if that makes it smaller
+    """
     path = Path(path)
-    tensors, deflated = dict(tensors), {}
-    for name in deflate:
-        small = _deflate(tensors[name].contiguous().numpy().tobytes())
-        if len(small) < tensors[name].nbytes < MOST * len(small):
-            deflated[name] = str(tensors[name].dtype), list(tensors[name].shape)
-            tensors[name] = torch.frombuffer(bytearray(small), dtype=torch.uint8)
-    text = json.dumps({"kind": kind, "version": version, **header, "deflated": deflated}, ensure_ascii=False)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    tensors, compressed = dict(tensors), {}
+    for name in compress:
+        data = _compress(tensors[name].contiguous().numpy().tobytes())
+        if len(data) < tensors[name].nbytes < MAX_COMPRESSION_RATIO * len(data):
+            compressed[name] = str(tensors[name].dtype), list(tensors[name].shape)
+            tensors[name] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+    text = json.dumps({"kind": kind, "version": version, **header, "compressed": compressed}, ensure_ascii=False)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, part, metadata={KEY: text})
-        part.replace(path)
+        stored = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+        save_file(stored, partial, metadata={METADATA_KEY: text})
+        partial.replace(path)
     except OSError as error:
         raise FileError(f"{path} cannot be written ({error.strerror or error}); name another place") from error
     except SafetensorError as error:
         raise FileError(f"{path} cannot be written ({error}); name another place") from error
     finally:
-        part.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
 
 
 def read(path: str | Path, kind: str, version: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The header and tensors of a file of this kind, no newer than `version`."""
+    """The header and the tensors of a file of this kind and format version."""
     path = Path(path)
     if not path.is_file():
         raise FileError(f"{path} is not a file; name one written by holobind")
     try:
         with safe_open(path, framework="pt") as file:
-            text = (file.metadata() or {}).get(KEY)
+            text = (file.metadata() or {}).get(METADATA_KEY)
             if text is None:
-                raise FileError(f"{path} is a safetensors file, but not one of holobind's: its header has no {KEY!r}")
+                raise FileError(
+                    f"{path} is a safetensors file, but not one of holobind's: its header has no {METADATA_KEY!r}"
+                )
             header = json.loads(text)
             _check(path, header, kind, version)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return header, tensors | _inflated(path, header.pop("deflated", {}), tensors)
+            return header, tensors | _decompress_all(path, header.pop("compressed", {}), tensors)
     except (SafetensorError, OSError) as error:
         raise FileError(f"{path} is not a safetensors file, or damaged ({error}); get it again") from error
     except (ValueError, RecursionError) as error:
@@ -84,69 +101,118 @@ def _check(path: Path, header: object, kind: str, version: int) -> None:
     if not isinstance(header, dict) or header.get("kind") != kind:
         found = header.get("kind") if isinstance(header, dict) else type(header).__name__
         raise FileError(f"{path} holds {str(found)[:40]!r}, not a {kind}")
-    if not isinstance(header.get("version"), int) or not 1 <= header["version"] <= version:
-        found = str(header.get("version"))[:20]
-        raise FileError(f"{path} has format version {found}; this holobind reads 1 to {version}: update it")
+    found = header.get("version")
+    if type(found) is not int or not 1 <= found < 1 << 31:
+        raise FileError(f"{path} has no valid format version, but {found!r:.20}; get it again")
+    if found < version:
+        advice = HOW_TO_RECREATE.get(kind, "create it again")
+        raise FileError(
+            f"{path} was written by an older holobind (format version {found}); "
+            f"this holobind reads version {version}: {advice}"
+        )
+    if found > version:
+        raise FileError(
+            f"{path} was written by a newer holobind (format version {found}); "
+            f"this holobind reads version {version}: update holobind"
+        )
 
 
-def _deflate(data: bytes) -> bytes:
-    """By repeated strings, or by runs of one byte alone: whichever is smaller."""
-    tried = []
+def _compress(data: bytes) -> bytes:
+    """The smaller of zlib's default strategy (repeated strings) and its run-length encoding."""
+    results = []
     for strategy in (zlib.Z_DEFAULT_STRATEGY, zlib.Z_RLE):
-        packing = zlib.compressobj(6, strategy=strategy)
-        tried.append(packing.compress(data) + packing.flush())
-    return min(tried, key=len)
+        compressor = zlib.compressobj(ZLIB_LEVEL, strategy=strategy)
+        results.append(compressor.compress(data) + compressor.flush())
+    return min(results, key=len)
 
 
-def _inflated(path: Path, deflated: object, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _decompress_all(path: Path, compressed: object, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors that the header lists as compressed. What the header claims is checked before memory is allocated."""
     found = {}
-    for name, said in deflated.items() if isinstance(deflated, dict) else [("its header", None)]:
-        small, tensor = tensors.get(name), None
-        match said:
-            case [str(kind), list(shape)] if kind in DTYPES and all(type(n) is int and 0 <= n < 1 << 48 for n in shape):
-                size = math.prod(shape) * DTYPES[kind].itemsize
-                if small is not None and small.dtype == torch.uint8 and 0 < size < MOST * small.numel():
-                    tensor = _inflate(small, size, DTYPES[kind], shape)
+    for name, claim in compressed.items() if isinstance(compressed, dict) else [("its header", None)]:
+        data, tensor = tensors.get(name), None
+        match claim:
+            case [str(dtype_name), list(shape)] if dtype_name in COMPRESSIBLE_DTYPES and all(
+                type(n) is int and 0 <= n < 1 << 48 for n in shape
+            ):
+                dtype = COMPRESSIBLE_DTYPES[dtype_name]
+                n_bytes = math.prod(shape) * dtype.itemsize
+                if (
+                    data is not None
+                    and data.dtype == torch.uint8
+                    and 0 < n_bytes < MAX_COMPRESSION_RATIO * data.numel()
+                ):
+                    tensor = _decompress(data, n_bytes, dtype, shape)
         if tensor is None:
-            raise FileError(f"{path} is damaged: {name[:60]} cannot be unpacked; get it again")
+            raise FileError(f"{path} is damaged: {name[:60]} cannot be decompressed; get it again")
         found[name] = tensor
     return found
 
 
-def _inflate(small: Tensor, size: int, dtype: torch.dtype, shape: list[int]) -> Tensor | None:
-    unpacking = zlib.decompressobj()
+def _decompress(compressed: Tensor, n_bytes: int, dtype: torch.dtype, shape: list[int]) -> Tensor | None:
+    decompressor = zlib.decompressobj()
     try:
-        data = unpacking.decompress(small.numpy().tobytes(), size + 1)
+        data = decompressor.decompress(compressed.numpy().tobytes(), n_bytes + 1)
     except zlib.error:
         return None
-    whole = len(data) == size and unpacking.eof and not unpacking.unused_data
-    return torch.frombuffer(bytearray(data), dtype=dtype).view(shape) if whole else None
+    complete = len(data) == n_bytes and decompressor.eof and not decompressor.unused_data
+    return torch.frombuffer(bytearray(data), dtype=dtype).view(shape) if complete else None
 
 
-def packed(names: Sequence[str]) -> Tensor:
-    """Names as UTF-8 lines, deflated.  Shapes: -> (bytes) uint8"""
+def pack_lines(names: Sequence[str]) -> Tensor:
+    """Strings as compressed UTF-8 lines.  Shapes: -> (bytes) uint8"""
     if not all(isinstance(name, str) for name in names) or any("\n" in name for name in names):
-        raise DataError("a name that is no text, or has a line break in it, cannot be stored; rename it")
+        raise DataError("a name that is not a string, or that contains a line break, cannot be stored; rename it")
     try:
         lines = "\n".join(names).encode()
     except UnicodeEncodeError as error:
         raise DataError("a name with half a surrogate pair in it cannot be stored; rename it") from error
-    if len(lines) > _room(len(names)):
+    if len(lines) > _max_lines_bytes(len(names)):
         raise DataError(f"names of {len(lines) / len(names):.0f} bytes each are too long to be stored; shorten them")
-    return torch.frombuffer(bytearray(zlib.compress(lines, 6)), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(zlib.compress(lines, ZLIB_LEVEL)), dtype=torch.uint8)
 
 
-def unpacked(lines: Tensor, n: int) -> list[str] | None:
-    """The n names that were packed, or None if these are not they; never more than `_room` of memory is filled."""
-    unpacking = zlib.decompressobj()
+def unpack_lines(lines: Tensor, n: int) -> list[str] | None:
+    """The n strings that `pack_lines` stored, or None if the tensor does not hold n strings."""
+    decompressor = zlib.decompressobj()
     try:
-        text = unpacking.decompress(lines.numpy().tobytes(), _room(n) + 1).decode()
+        text = decompressor.decompress(lines.numpy().tobytes(), _max_lines_bytes(n) + 1).decode()
     except (zlib.error, UnicodeDecodeError):
         return None
     names = text.split("\n")
-    return names if unpacking.eof and not unpacking.unused_data and len(names) == n else None
+    return names if decompressor.eof and not decompressor.unused_data and len(names) == n else None
 
 
-def _room(n: int) -> int:
-    """Bytes that n names may take: what is deflated could otherwise unpack to a thousand times the file."""
-    return (64 << 10) + (n << 10)
+def _max_lines_bytes(n: int) -> int:
+    """The limit for n strings; without it zlib could expand a file to a thousand times its size in memory."""
+    return MIN_LINES_BYTES + n * MAX_BYTES_PER_LINE
+
+
+def check_tensors(what: str, expected: dict[str, Tensor], found: dict[str, Tensor]) -> None:
+    """Refuse tensors that lack a name, or have another name, shape or type than expected.
+
+    Floating-point tensors may have any precision: those in `found` are converted to the expected one, in place.
+    """
+    if expected.keys() != found.keys():
+        name = sorted(expected.keys() ^ found.keys())[0]
+        raise FileError(f"its {what} {'lacks' if name in expected else 'has a strange'} {name[:60]!r}")
+    for name, tensor in expected.items():
+        if tensor.shape != found[name].shape:
+            shapes = f"{tuple(found[name].shape)}; the header asks for {tuple(tensor.shape)}"
+            raise FileError(f"its {what}.{name} has shape {shapes}")
+        if tensor.is_floating_point():
+            found[name] = finite_numbers(f"{what}.{name}", found[name]).to(tensor.dtype)
+        elif tensor.dtype != found[name].dtype:
+            raise FileError(f"its {what}.{name} has {found[name].dtype}; it should be {tensor.dtype}")
+
+
+def finite_numbers(name: str, tensor: Tensor) -> Tensor:
+    """The tensor, if it has finite floating-point numbers only."""
+    if not tensor.is_floating_point() or not is_finite(tensor):
+        raise FileError(f"its {name[:60]} holds something else than finite numbers")
+    return tensor
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether all numbers are finite: by the extremes, which a NaN takes over, as a mask would need memory."""
+    return not tensor.numel() or all(bool(bound.isfinite()) for bound in tensor.float().aminmax())

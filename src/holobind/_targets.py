@@ -1,7 +1,7 @@
-"""The y of scikit-learn in all its forms, as an indicator matrix and back.
+"""The forms of y in scikit-learn, converted to an indicator matrix and back.
 
-"classes"   one class a row: a vector of numbers, texts or truth values
-"names"     a set of labels a row: a list of lists, tuples or sets of texts or numbers
+"classes"   one class for each row: a vector of numbers, strings or booleans
+"names"     a label set for each row: a list of lists, tuples or sets of strings or numbers
 "matrix"    an indicator: an array, a table, or lists of equal length, of 0 and 1, with two columns or more
 "sparse"    an indicator: any scipy sparse matrix
 """
@@ -23,31 +23,31 @@ from holobind.data.csr import from_arrays, from_label_ids
 from holobind.errors import DataError, LabelError
 
 Kind = Literal["classes", "names", "matrix", "sparse"]
-INTEGER = np.dtype(np.int64)
-COLLECTIONS = (list, tuple, set, frozenset, np.ndarray)
+INT64 = np.dtype(np.int64)
+SET_TYPES = (list, tuple, set, frozenset, np.ndarray)
 
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """What kind of y it is, and what its labels are.
+    """The kind of y, and its labels.
 
-    classes   (L) in ascending order; the numbers 0 to L - 1 of an indicator's columns
-    dtype     of the numbers of an indicator that is no sparse matrix
+    classes   (L) in ascending order; 0 to L - 1 for the columns of an indicator
+    dtype     of a dense indicator
     """
 
     kind: Kind
     classes: NDArray[Any]
-    dtype: np.dtype[Any] = INTEGER
+    dtype: np.dtype[Any] = INT64
 
     @classmethod
     def of(cls, y: Any, classes: Iterable[Any] | None = None) -> "Targets":
-        """The kind of y, and its labels, unless `classes` says that there are more than occur in it."""
+        """The kind and the labels of y; `classes` may name labels that do not occur in it."""
         kind, y = _read(y)
         if kind in ("matrix", "sparse"):
             return cls(kind, np.arange(y.shape[1]), y.dtype)
         if classes is None:
             classes = y if kind == "classes" else (label for row in y for label in row)
-        return cls(kind, ordered(classes))
+        return cls(kind, sorted_labels(classes))
 
     def to_csr(self, y: Any) -> CsrArray:
         """y as a matrix of ones.  Shapes: -> sparse (rows, L) int32"""
@@ -74,9 +74,9 @@ class Targets:
                 f"y has a label {error.args[0]!r:.60} that is not among the {len(number)} known"
             ) from error
         except TypeError as error:
-            raise DataError(f"labels must be all texts or all numbers ({error})") from error
+            raise DataError(f"labels must be all strings or all numbers ({error})") from error
 
-    def back(self, present: CsrArray) -> Any:
+    def from_csr(self, present: CsrArray) -> Any:
         """A matrix of ones as a y of this kind."""
         if self.kind == "sparse":
             return present
@@ -101,12 +101,12 @@ class Targets:
         return [str(name) for name in self.classes] if self.named else None
 
     @classmethod
-    def from_json(cls, said: Any, label_names: list[str] | None, n_labels: int) -> "Targets":
-        """What `as_json` said. Without it: sets of names where there are names, otherwise sparse indicators."""
-        said = said if isinstance(said, dict) else {}
-        kind = said.get("kind", "names" if label_names else "sparse")
+    def from_json(cls, described: Any, label_names: list[str] | None, n_labels: int) -> "Targets":
+        """The inverse of `as_json`. Without it: sets of names where there are names, otherwise sparse indicators."""
+        described = described if isinstance(described, dict) else {}
+        kind = described.get("kind", "names" if label_names else "sparse")
         try:
-            dtype = np.dtype(str(said.get("dtype", "O" if label_names else "<i8")))
+            dtype = np.dtype(str(described.get("dtype", "O" if label_names else "<i8")))
             if kind not in get_args(Kind) or dtype.kind not in "biufUO":
                 raise DataError(f"there is no y of kind {kind!r} with {dtype}")
             if kind in ("matrix", "sparse"):
@@ -120,7 +120,7 @@ class Targets:
 
 
 def top_k_matrix(ids: NDArray[np.int64], n_labels: int) -> CsrArray:
-    """The same number of labels for every row as a matrix of ones."""
+    """k label ids for every row, as an indicator matrix.  Shapes: (rows, k) -> sparse (rows, L)"""
     return from_label_ids(np.sort(ids, axis=1).tolist(), n_labels)
 
 
@@ -158,7 +158,7 @@ def _read(y: Any) -> tuple[Kind, Any]:
         try:
             check_classification_targets(dense)
         except TypeError as error:
-            raise DataError(f"classes must be all texts or all numbers ({error})") from error
+            raise DataError(f"classes must be all strings or all numbers ({error})") from error
         return "classes", dense
     if dense.dtype.kind not in "biuf" or not ((dense == 0) | (dense == 1)).all():
         raise DataError("a y of two dimensions is an indicator of 0 and 1; for several classes a row, pass label sets")
@@ -170,10 +170,10 @@ def _sets(y: Any) -> list[Any] | None:
     if isinstance(y, np.ndarray) and (y.ndim != 1 or y.dtype != object):
         return None
     rows = y.tolist() if hasattr(y, "tolist") else y
-    if not isinstance(rows, list | tuple) or not any(isinstance(row, COLLECTIONS) for row in rows):
+    if not isinstance(rows, list | tuple) or not any(isinstance(row, SET_TYPES) for row in rows):
         return None
     for i, row in enumerate(rows):
-        if not isinstance(row, COLLECTIONS):
+        if not isinstance(row, SET_TYPES):
             raise DataError(f"y holds label sets, but row {i} is {row!r:.40}; a row with one label is a set of one")
     if any(isinstance(row, set | frozenset) for row in rows) or len({len(row) for row in rows}) > 1 or len(rows[0]) < 2:
         return list(rows)
@@ -181,8 +181,8 @@ def _sets(y: Any) -> list[Any] | None:
     return None if flat.dtype.kind in "biuf" and ((flat == 0) | (flat == 1)).all() else list(rows)
 
 
-def ordered(labels: Iterable[Any]) -> NDArray[Any]:
-    """Labels in ascending order; texts of sets stay Python's, whose length nothing limits."""
+def sorted_labels(labels: Iterable[Any]) -> NDArray[Any]:
+    """Labels in ascending order; the strings of sets stay Python objects, whose length has no bound."""
     given = labels if isinstance(labels, np.ndarray) else list(labels)
     try:
         if isinstance(given, np.ndarray):
@@ -193,5 +193,5 @@ def ordered(labels: Iterable[Any]) -> NDArray[Any]:
         if all(isinstance(label, int | np.integer) for label in kept):
             return np.array(kept)
     except TypeError as error:
-        raise DataError(f"labels of sets must be all texts or all whole numbers ({error})") from error
-    raise DataError(f"labels of sets must be all texts or all whole numbers; got {kept[0]!r:.40}")
+        raise DataError(f"labels of sets must be all strings or all whole numbers ({error})") from error
+    raise DataError(f"labels of sets must be all strings or all whole numbers; got {kept[0]!r:.40}")

@@ -1,9 +1,14 @@
-"""Independent pieces of work on several threads, as many as torch uses; each piece stays on its thread.
+"""Independent tasks on several threads, as many as torch is set to use (`torch.set_num_threads`).
 
-What a piece calls, of torch or of this, runs on that one thread, too. Torch's own threads wait for more work by
-spinning, for a while, and would take time from ours.
+A task runs on one thread, and so do the torch operations and the functions of this module that it calls. Torch's own
+worker threads wait for work by spinning for a while, which would take time from these threads.
+
+`torch.set_num_threads` sets the number of the calling thread, and the number that threads which are new to torch start
+with. The setting of a caller, and of threads that start later, is the same after a call of this module as before it,
+also after an exception and while a generator is suspended or abandoned.
 """
 
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -16,40 +21,62 @@ import torch
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-AHEAD = 4  # pieces a thread that are under way or done before their turn: results may be large
-FEW = 16  # rows that are no work for another thread
+MAX_PENDING_PER_THREAD = 4  # tasks a thread that run, or are done, before their result is taken: results may be large
+MIN_ROWS_PER_TASK = 16  # with fewer rows, a task takes less time than handing it to another thread
+
+_starting = threading.Lock()  # held while torch's number for new threads is not the caller's
 
 
 def threaded(work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-    """The results in the order of items; stops at an error."""
-    threads = torch.get_num_threads()
-    waiting = iter(items)
-    first = list(islice(waiting, AHEAD * threads))
-    if threads == 1 or len(first) < 2:
+    """Yield work(item) in the order of the items; an exception of a task is raised here and stops the rest."""
+    with _starting:
+        n_threads = torch.get_num_threads()
+    remaining = iter(items)
+    first = list(islice(remaining, MAX_PENDING_PER_THREAD * n_threads))
+    if n_threads == 1 or len(first) < 2:
         for item in first:
             yield work(item)
-        for item in waiting:
+        for item in remaining:
             yield work(item)
         return
-    try:
-        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            under_way: deque[Future[Result]] = deque(pool.submit(work, item) for item in first)
-            try:
-                while under_way:
-                    yield under_way.popleft().result()
-                    with suppress(StopIteration):
-                        under_way.append(pool.submit(work, next(waiting)))
-            finally:
-                for future in under_way:
-                    future.cancel()
-    finally:
-        torch.set_num_threads(threads)  # what threads that are yet to come start with
+    n_workers = min(n_threads, len(first))
+    workers_ready = threading.Barrier(n_workers + 1)
+
+    def start_worker() -> None:
+        torch.get_num_threads()  # the first call in a thread takes over the number for new threads
+        torch.set_num_threads(1)
+        with suppress(threading.BrokenBarrierError):
+            workers_ready.wait()
+
+    with ThreadPoolExecutor(n_workers, initializer=start_worker) as pool:
+        pending: deque[Future[Result]] = deque()
+        try:
+            with _starting:
+                try:
+                    pending.extend(pool.submit(work, item) for item in first)
+                    workers_ready.wait()
+                except BaseException:
+                    workers_ready.abort()  # the workers must not wait for one that could not be started
+                    pool.shutdown(cancel_futures=True)
+                    raise
+                finally:
+                    torch.set_num_threads(n_threads)  # workers have set the number for new threads to 1
+            while pending:
+                yield pending.popleft().result()
+                with suppress(StopIteration):
+                    pending.append(pool.submit(work, next(remaining)))
+        finally:
+            for future in pending:
+                future.cancel()
 
 
 @contextmanager
-def on_threads(n: int) -> Iterator[None]:
-    """What is called in here, of torch or of this, runs on n threads."""
+def num_threads(n: int) -> Iterator[None]:
+    """Let torch and this module use n threads inside the `with` block."""
     before = torch.get_num_threads()
+    if n == before:
+        yield
+        return
     torch.set_num_threads(n)
     try:
         yield
@@ -58,8 +85,8 @@ def on_threads(n: int) -> Iterator[None]:
 
 
 def by_rows(work: Callable[[int, int], None], n: int) -> None:
-    """Call `work` for all of n rows, from a first up to a last one."""
-    threads = torch.get_num_threads()
-    step = max(FEW, -(-n // (4 * threads)) if threads > 1 else n)
+    """Call work(first, last) on ranges that cover the rows 0 to n - 1, on several threads."""
+    n_threads = torch.get_num_threads()
+    step = max(MIN_ROWS_PER_TASK, -(-n // (4 * n_threads)) if n_threads > 1 else n)
     for _ in threaded(lambda first: work(first, min(first + step, n)), range(0, n, step)):
         pass

@@ -1,62 +1,69 @@
-"""The k largest numbers of each row, compiled: most blocks of a row are looked at once, for their largest number."""
+"""The k largest scores of each row, compiled: in most blocks of a row only the maximum is ever compared."""
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
-BLOCK = 16  # numbers of which the largest is found first
-_U = np.uint64  # unsigned: compiled code need not look for negative indices
+from holobind._types import FloatArray, IntArray
+
+BLOCK_SIZE = 16  # consecutive scores that are first compared by their maximum
+_U = np.uint64  # unsigned: compiled code need not handle negative indices
 
 
-def largest(scores: NDArray[np.float32], k: int) -> tuple[NDArray[np.float32], NDArray[np.int64]] | None:
-    """The k largest, largest first, among equals the earlier one first; None if a row has a NaN.
+def top_k(scores: FloatArray, k: int) -> tuple[FloatArray, IntArray] | None:
+    """The k largest scores of each row and their columns, largest first, ties to the lowest column.
+
+    The result is None if a score is NaN.
 
     Shapes: (rows, n) -> (rows, k), (rows, k)
     """
-    found, where = np.empty((len(scores), k), np.float32), np.empty((len(scores), k), np.int64)
-    return (found, where) if _largest(scores.reshape(-1), scores.shape[1], found, where) else None
+    values, columns = np.empty((len(scores), k), np.float32), np.empty((len(scores), k), np.int64)
+    return (values, columns) if _top_k(scores.reshape(-1), scores.shape[1], values, columns) else None
 
 
 @numba.njit(nogil=True, cache=True)
-def _largest(flat, n, found, where):  # type: ignore[no-untyped-def]
-    """Blocks whose maxima reach the k-th largest of all maxima hold the k largest numbers; no other is looked at."""
-    k, blocks = found.shape[1], -(-n // BLOCK)
-    maxima, highest, nothing = np.empty(blocks, np.float32), np.empty(k, np.float32), np.empty(k, np.int64)
-    for r in range(len(found)):
+def _top_k(flat, n, values, columns):  # type: ignore[no-untyped-def]
+    """Fill `values` and `columns`; False if a score is NaN.
+
+    The k largest scores are in the blocks whose maximum is at least the k-th largest maximum; no other block is read
+    again.
+    """
+    k, n_blocks = values.shape[1], -(-n // BLOCK_SIZE)
+    maxima, highest, unused = np.empty(n_blocks, np.float32), np.empty(k, np.float32), np.empty(k, np.int64)
+    for r in range(len(values)):
         start = _U(r) * _U(n)
         if _any_nan(flat, start, _U(n)):
             return False
-        _maxima(flat, start, _U(n), maxima)
+        _block_maxima(flat, start, _U(n), maxima)
         filled = 0
-        for b in range(blocks):
-            filled = insert(maxima[b], b, highest, nothing, filled)
-        bar, filled = highest[k - 1] if filled == k else np.float32(-np.inf), 0
-        for b in range(blocks):
-            if maxima[b] >= bar:
-                for i in range(_U(b * BLOCK), _U(min((b + 1) * BLOCK, n))):
-                    if flat[start + i] >= bar:
-                        filled = insert(flat[start + i], i, found[r], where[r], filled)
+        for b in range(n_blocks):
+            filled = insert(maxima[b], b, highest, unused, filled)
+        bound, filled = highest[k - 1] if filled == k else np.float32(-np.inf), 0
+        for b in range(n_blocks):
+            if maxima[b] >= bound:
+                for i in range(_U(b * BLOCK_SIZE), _U(min((b + 1) * BLOCK_SIZE, n))):
+                    if flat[start + i] >= bound:
+                        filled = insert(flat[start + i], i, values[r], columns[r], filled)
     return True
 
 
 @numba.njit(nogil=True, cache=True)
-def insert(x, at, best, which, filled):  # type: ignore[no-untyped-def]
-    """Put a number among the best so far, behind its equals, unless it is too small: how many there are then."""
+def insert(value, position, best, positions, filled):  # type: ignore[no-untyped-def]
+    """Insert a value into the `filled` best so far, behind its equals, unless it is too small; the new count."""
     k = len(best)
-    if filled == k and x <= best[k - 1]:
+    if filled == k and value <= best[k - 1]:
         return filled
     p = min(filled, k - 1)
-    while p > 0 and x > best[p - 1]:
-        best[p], which[p] = best[p - 1], which[p - 1]
+    while p > 0 and value > best[p - 1]:
+        best[p], positions[p] = best[p - 1], positions[p - 1]
         p -= 1
-    best[p], which[p] = x, at
+    best[p], positions[p] = value, position
     return min(filled + 1, k)
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"nnan", "nsz"})
-def _maxima(flat, start, n, maxima):  # type: ignore[no-untyped-def]
-    """The largest number of each block."""
-    size = _U(BLOCK)
+def _block_maxima(flat, start, n, maxima):  # type: ignore[no-untyped-def]
+    """The maximum of each block of a row."""
+    size = _U(BLOCK_SIZE)
     for b in range(n // size):
         highest = flat[start + b * size]
         for i in range(size):
@@ -71,7 +78,7 @@ def _maxima(flat, start, n, maxima):  # type: ignore[no-untyped-def]
 
 @numba.njit(nogil=True, cache=True)
 def _any_nan(flat, start, n):  # type: ignore[no-untyped-def]
-    """All are counted, as that takes vector units."""
+    """Whether a row has a NaN. The loop counts all of them, because without an early exit it is vectorised."""
     count = np.int32(0)
     for i in range(n):
         x = flat[start + i]

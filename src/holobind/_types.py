@@ -1,4 +1,4 @@
-"""Types that more than one room uses."""
+"""Type aliases that several rooms use."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -7,11 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-# A sparse matrix: float32 features, or int32 labels. scipy's own type parameters are not settled yet.
+# A sparse matrix of float32 features or int32 labels. The type parameters of scipy's class are not stable yet.
 CsrArray: TypeAlias = csr_array[Any, tuple[int, int]]
 FloatArray: TypeAlias = NDArray[np.float32]
 IntArray: TypeAlias = NDArray[np.int64]
-RowIndex: TypeAlias = NDArray[np.intp]  # which rows
+RowIndex: TypeAlias = NDArray[np.intp]  # indices of rows
 
-# Called with what is being done, and the fraction of it that is done.
+# Called with a description of the current step and the fraction of it that is done.
 ProgressCallback: TypeAlias = Callable[[str, float], None]

@@ -1,15 +1,15 @@
-"""Holographic reduced representations on plain tensors: the last axis is the vector, the others broadcast.
+"""Holographic reduced representations on plain tensors: the last axis is the vector, the other axes broadcast.
 
 Every operation is element-wise between a forward and an inverse real Fourier transform. Autograd through
-torch's own transforms pays for a full complex transform in each backward pass. Here the two transforms are
-each other's derivative instead, which is right because of how they are used:
+torch's own transforms computes a full complex transform in each backward pass. Here each of the two transforms
+is the derivative of the other instead. This is correct for the following reason:
 
-    the true adjoint of rfft  is  G -> irfft(w G)     w[k] = d/2, and d at the frequencies that have no mirror
+    the true adjoint of rfft  is  G -> irfft(w G)     w[k] = d/2, and d at frequency 0 and, for even d, at d/2
     the true adjoint of irfft is  g -> rfft(g) / w
 
-Between the two stand only operations that treat every frequency by itself, so the real factors w and 1/w
-commute with all of them and cancel. Leaving both out saves two passes and the complex transform, and as each
-derivative is again one of the two transforms, derivatives of every order come out right.
+All operations between the two transforms act on every frequency separately, so the real factors w and 1/w
+commute with them and cancel. Omitting both factors saves two passes and the complex transform. Each derivative is
+again one of the two transforms, so derivatives of every order are correct.
 """
 
 from typing import Any
@@ -22,34 +22,34 @@ from holobind._checks import integer, positive
 from holobind.errors import DTypeError, ShapeError
 
 
-def bind(a: Tensor, b: Tensor, *more: Tensor) -> Tensor:
-    """Join vectors into one that is similar to none of them: circular convolution.
+def bind(a: Tensor, b: Tensor, *others: Tensor) -> Tensor:
+    """Bind vectors by circular convolution; the result is similar to none of them.
 
         y[k] = sum_i a[i] b[(k - i) mod d]              F(y) = F(a) F(b)
 
-    Commutative, associative, and distributive over `bundle`. Any number of vectors takes one transform
-    each and a single transform back.
+    Binding is commutative, associative, and distributive over `bundle`. It computes one transform for each vector
+    and a single inverse transform.
 
     Shapes: (*batch, d), (*batch, d), ... -> (*batch, d)
     """
-    vectors, dtype = _checked("bind", a, b, *more)
+    vectors, dtype = _checked("bind", a, b, *others)
     product = _spectrum(vectors[0])
     for vector in vectors[1:]:
         product = _times(product, _spectrum(vector))
     return _signal(product, a.shape[-1]).to(dtype)
 
 
-def unbind(s: Tensor, key: Tensor, *more: Tensor) -> Tensor:
-    """Ask `s` what was bound with `key`: circular correlation, that is, binding with `involution(key)`.
+def unbind(s: Tensor, key: Tensor, *other_keys: Tensor) -> Tensor:
+    """Recover what is bound with `key` in `s`, by circular correlation: binding with `involution(key)`.
 
         y[k] = sum_i key[i] s[(k + i) mod d]            F(y) = F(s) conj(F(key))
 
-    Exact for unitary keys: unbind(bind(x, key), key) = x. For other keys it is Plate's approximation; the
-    exact and less stable answer is `bind(s, inverse(key))`. Several keys are unbound one after the other.
+    Unbinding is exact for unitary keys: unbind(bind(x, key), key) = x. For other keys it is Plate's approximation;
+    `bind(s, inverse(key))` is exact and less stable. Several keys are unbound one after the other.
 
     Shapes: (*batch, d), (*batch, d), ... -> (*batch, d)
     """
-    vectors, dtype = _checked("unbind", s, key, *more)
+    vectors, dtype = _checked("unbind", s, key, *other_keys)
     answer = _spectrum(vectors[0])
     for vector in vectors[1:]:
         answer = _times(answer, _conjugate(_spectrum(vector)))
@@ -57,11 +57,11 @@ def unbind(s: Tensor, key: Tensor, *more: Tensor) -> Tensor:
 
 
 def involution(x: Tensor) -> Tensor:
-    """Plate's approximate inverse: read the vector backwards from its first element.
+    """Plate's approximate inverse: the elements in reverse order, except the first, which stays first.
 
         y[k] = x[-k mod d]                              F(y) = conj(F(x))
 
-    It needs no transform, is stable, and for unitary vectors it is the exact inverse.
+    It needs no transform and is numerically stable. For unitary vectors it is the exact inverse.
 
     Shapes: (*batch, d) -> (*batch, d)
     """
@@ -74,8 +74,8 @@ def inverse(x: Tensor) -> Tensor:
 
         F(y) = 1 / F(x)
 
-    It magnifies noise at every frequency where `x` is weak. At a frequency where `x` has no energy at all
-    there is nothing to invert: the result has none there either (the pseudo-inverse), with gradient 0.
+    It amplifies noise at every frequency where `x` has little energy. At a frequency where `x` has no energy the
+    result is 0 as well (the pseudo-inverse), with gradient 0.
 
     Shapes: (*batch, d) -> (*batch, d)
     """
@@ -84,12 +84,12 @@ def inverse(x: Tensor) -> Tensor:
 
 
 def unitary(x: Tensor) -> Tensor:
-    """Move `x` to the nearest vector that unbinds exactly: the paper's projection.
+    """Project `x` onto the nearest vector that unbinds exactly: the paper's projection.
 
         F(y)[k] = F(x)[k] / |F(x)[k]|                   every frequency has modulus 1
 
-    Hence |y| = 1 and binding with y is an isometry. A frequency at which `x` has no energy has no phase to
-    keep: it takes phase 0, with gradient 0, so the result is finite everywhere.
+    Hence |y| = 1 and binding with y is an isometry. A frequency at which `x` has no energy has no phase; the result
+    has phase 0 there, with gradient 0, so it is finite everywhere.
 
     Shapes: (*batch, d) -> (*batch, d)
     """
@@ -97,22 +97,33 @@ def unitary(x: Tensor) -> Tensor:
     return _signal(_phases(_spectrum(vector)), x.shape[-1]).to(dtype)
 
 
-def bundle(a: Tensor, *more: Tensor) -> Tensor:
-    """Put vectors side by side in one that is similar to each of them: their sum.
+def bundle(vectors: Tensor, *others: Tensor) -> Tensor:
+    """Bundle vectors by their sum; the result is similar to each of them.
 
-    A stack of vectors in one tensor is bundled by `stack.sum(-2)`.
+        bundle(a, b, c) = a + b + c                     several arguments: vectors, whose leading axes broadcast
+        bundle(stack)   = stack.sum(-2)                 one argument: a stack of n vectors
+
+    A single 1-D vector is no stack and is refused. A stack of 0 vectors gives the zero vector.
 
     Shapes: (*batch, d), (*batch, d), ... -> (*batch, d)
+            (*batch, n, d) -> (*batch, d)
     """
-    vectors, dtype = _checked("bundle", a, *more)
-    total = vectors[0]
-    for vector in vectors[1:]:
+    summands, dtype = _checked("bundle", vectors, *others)
+    total = summands[0]
+    if not others:
+        if total.ndim < 2:
+            raise ShapeError(
+                f"bundle: one argument must be a stack of shape (*batch, n, d), got a single vector of shape "
+                f"{tuple(total.shape)}; give bundle several vectors or a stack"
+            )
+        return total.sum(-2).to(dtype)
+    for vector in summands[1:]:
         total = total + vector
     return total.to(dtype)
 
 
 def permute(x: Tensor, shift: int = 1) -> Tensor:
-    """Mark a place in an order: roll the vector; `permute(x, -shift)` takes it back exactly.
+    """Permute a vector cyclically, to mark its position in a sequence; `permute(x, -shift)` is the exact inverse.
 
         y[k] = x[(k - shift) mod d]
 
@@ -127,7 +138,7 @@ def power(x: Tensor, exponent: int) -> Tensor:
 
         F(y) = F(x) ** exponent
 
-    power(x, 0) is the identity; negative exponents are powers of `inverse(x)`.
+    power(x, 0) is the identity. A negative exponent gives a power of `inverse(x)`.
 
     Shapes: (*batch, d) -> (*batch, d)
     """
@@ -137,7 +148,7 @@ def power(x: Tensor, exponent: int) -> Tensor:
         return power(inverse(vector), -times).to(dtype)
     square = _spectrum(vector)
     product = torch.ones_like(square)
-    while times:  # by squaring: torch's complex power goes through the logarithm and loses digits
+    while times:  # exponentiation by squaring: torch's complex power uses the logarithm and is less accurate
         if times & 1:
             product = product * square
         times >>= 1
@@ -147,12 +158,12 @@ def power(x: Tensor, exponent: int) -> Tensor:
 
 
 def similarity(a: Tensor, b: Tensor) -> Tensor:
-    """How much two vectors point the same way: their cosine, from -1 to 1.
+    """Cosine similarity, from -1 to 1.
 
         y = <a, b> / (|a| |b|)
 
-    A zero vector points nowhere: its similarity to anything is 0, with gradient 0. Leading axes broadcast
-    without a copy, so `similarity(x[:, None], y)` costs one matrix product.
+    A zero vector has similarity 0 to every vector, with gradient 0. Leading axes broadcast without a copy, so
+    `similarity(x[:, None], y)` costs one matrix product.
 
     Shapes: (*batch, d), (*batch, d) -> (*batch)
     """
@@ -161,7 +172,7 @@ def similarity(a: Tensor, b: Tensor) -> Tensor:
 
 
 def identity(d: int, *, dtype: torch.dtype | None = None, device: torch.device | str | None = None) -> Tensor:
-    """The vector that changes nothing it is bound with: 1, 0, 0, ..., 0.
+    """The identity of binding: 1, 0, 0, ..., 0.
 
     Shapes: -> (d)
     """
@@ -178,9 +189,9 @@ def random(
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
 ) -> Tensor:
-    """Draw `n` symbols, each element from N(0, 1/d), so that a symbol's expected square norm is 1.
+    """Draw `n` random symbols. Each element is from N(0, 1/d), so the expected square norm of a symbol is 1.
 
-    `unitary(random(n, d))` is the paper's initialisation. Without a generator, torch's global one is used.
+    `unitary(random(n, d))` is the paper's initialisation. Without `generator`, torch's global generator is used.
 
     Shapes: -> (n, d)
     """
@@ -188,7 +199,7 @@ def random(
     return torch.randn(shape, generator=generator, dtype=dtype, device=device) * d**-0.5
 
 
-# Inside: the two transforms, and what stands between them.
+# The two transforms, and the operations between them.
 
 
 class _Spectrum(Function):
@@ -197,7 +208,7 @@ class _Spectrum(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
         ctx.d = x.shape[-1]
-        return _rfft(x)
+        return rfft_rows(x)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
@@ -209,7 +220,7 @@ class _Signal(Function):
 
     @staticmethod
     def forward(ctx: Any, spectrum: Tensor, d: int) -> Tensor:
-        return _irfft(spectrum, d)
+        return irfft_rows(spectrum, d)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
@@ -217,7 +228,7 @@ class _Signal(Function):
 
 
 class _Times(Function):
-    """The product of two spectra, with a derivative that allocates less than autograd's."""
+    """The product of two spectra, with a derivative that allocates less memory than autograd's."""
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor) -> Tensor:
@@ -234,7 +245,7 @@ class _Times(Function):
 class _Phases(Function):
     """F -> F / |F|, with a derivative several times faster than autograd's.
 
-    Only the part of a gradient across F turns its phase: dF -> i U Im(conj(U) dF) / |F|.
+    With U = F / |F|, only the component of dF orthogonal to F changes the phase: dF -> i U Im(conj(U) dF) / |F|.
     """
 
     @staticmethod
@@ -246,26 +257,28 @@ class _Phases(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         spectrum, scale = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a derivative of this derivative is wanted
+        if torch.is_grad_enabled():  # a second derivative will be computed
             scale = _inverse_modulus(spectrum)
         phases = spectrum * scale
         return phases * (1j * ((phases.conj() * grad).imag * scale))
 
 
-def _rfft(x: Tensor) -> Tensor:
-    if x.numel() == 0:  # a batch of none, which MKL's transforms refuse
+def rfft_rows(x: Tensor) -> Tensor:
+    """rfft along the last axis, also of an empty batch, which MKL's transforms refuse."""
+    if x.numel() == 0:
         return x.new_zeros(*x.shape[:-1], x.shape[-1] // 2 + 1).to(x.dtype.to_complex())
     return torch.fft.rfft(x)
 
 
-def _irfft(spectrum: Tensor, d: int) -> Tensor:
+def irfft_rows(spectrum: Tensor, d: int) -> Tensor:
+    """irfft along the last axis to vectors of `d` elements, also of an empty batch."""
     if spectrum.numel() == 0:
         return spectrum.real.new_zeros(*spectrum.shape[:-1], d)
     return torch.fft.irfft(spectrum, n=d)
 
 
 def _eager() -> bool:
-    """Whether tensors are what they seem: torch.compile and torch.func hand over stand-ins."""
+    """Whether tensors are ordinary ones: torch.compile and torch.func pass symbolic or wrapped tensors."""
     return not (torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active())
 
 
@@ -274,11 +287,11 @@ def _tracked(*tensors: Tensor) -> bool:
 
 
 def _spectrum(x: Tensor) -> Tensor:
-    return _Spectrum.apply(x) if _tracked(x) and _eager() else _rfft(x)
+    return _Spectrum.apply(x) if _tracked(x) and _eager() else rfft_rows(x)
 
 
 def _signal(spectrum: Tensor, d: int) -> Tensor:
-    return _Signal.apply(spectrum, d) if _tracked(spectrum) and _eager() else _irfft(spectrum, d)
+    return _Signal.apply(spectrum, d) if _tracked(spectrum) and _eager() else irfft_rows(spectrum, d)
 
 
 def _phases(spectrum: Tensor) -> Tensor:
@@ -288,7 +301,8 @@ def _phases(spectrum: Tensor) -> Tensor:
         return _Phases.apply(spectrum)
     modulus = spectrum.abs()
     if spectrum.is_cpu and spectrum.numel() and modulus.amin() >= torch.finfo(modulus.dtype).tiny:
-        return spectrum.mul_(modulus.reciprocal_())  # nothing is empty, as usual, and nothing else will read it
+        # Every frequency has energy, which is the usual case. The spectrum belongs to us: overwrite it.
+        return spectrum.mul_(modulus.reciprocal_())
     return _phases_by_definition(spectrum, _inverse_modulus(spectrum))
 
 
@@ -297,8 +311,8 @@ def _phases_by_definition(spectrum: Tensor, scale: Tensor) -> Tensor:
 
 
 def _times(product: Tensor, factor: Tensor) -> Tensor:
-    # Both spectra are ours; where nothing else will read `product` it is overwritten, which saves the
-    # allocation of a third and up to a third of the time.
+    # Both spectra belong to us. Where nothing else reads `product`, it is overwritten: this saves an allocation and
+    # up to a third of the time.
     if not _eager():
         return product * factor
     if _tracked(product, factor):
@@ -320,14 +334,14 @@ def _conj_times(factor: Tensor, grad: Tensor, like: Tensor) -> Tensor:
 
 
 def _covers(a: Tensor, b: Tensor) -> bool:
-    """Whether a * b has the shape and type of a."""
+    """Whether a * b has the shape and dtype of a."""
     if a.dtype != b.dtype:
         return False
     return a.shape == b.shape or torch.broadcast_shapes(a.shape, b.shape) == a.shape
 
 
 def _inverse_modulus(spectrum: Tensor) -> Tensor:
-    """1 / |F|, and 0 where there is no energy: below the smallest normal number no phase can be trusted."""
+    """1 / |F|, and 0 where |F| is below the smallest normal number, because no phase is reliable there."""
     modulus = spectrum.abs()
     return torch.where(modulus < torch.finfo(modulus.dtype).tiny, torch.inf, modulus).reciprocal()
 
@@ -338,8 +352,8 @@ def _reciprocal(spectrum: Tensor) -> Tensor:
 
 
 def _direction(x: Tensor) -> Tensor:
-    # Dividing by the largest element first keeps the squares of huge and tiny vectors in range. It is a
-    # constant to autograd, which is right: a direction does not change with the length.
+    # Dividing by the largest element first keeps the squares of very large and very small vectors in range. Autograd
+    # treats the divisor as a constant, which is correct: a direction does not depend on the norm.
     largest = torch.linalg.vector_norm(x.detach(), ord=torch.inf, dim=-1, keepdim=True)
     x = x / torch.where(largest == 0, 1, largest)
     length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
@@ -347,32 +361,33 @@ def _direction(x: Tensor) -> Tensor:
 
 
 def _checked(operation: str, *vectors: Tensor) -> tuple[tuple[Tensor, ...], torch.dtype]:
-    """The vectors in a type that transforms can compute in, and the type of the result."""
-    if _usual(vectors):
+    """The vectors in a dtype that the transforms support, and the dtype of the result."""
+    if _all_float32_of_one_length(vectors):
         return vectors, torch.float32
     for vector in vectors:
         if not isinstance(vector, Tensor):
-            raise DTypeError(f"{operation}: wants torch tensors, got {type(vector).__name__}")
+            raise DTypeError(f"{operation}: expects torch tensors, got {type(vector).__name__}")
         if not vector.is_floating_point():
-            raise DTypeError(f"{operation}: wants real floating-point vectors, got {vector.dtype}; use .float()")
+            raise DTypeError(f"{operation}: expects real floating-point vectors, got {vector.dtype}; use .float()")
         if vector.ndim == 0 or vector.shape[-1] == 0:
             raise ShapeError(
-                f"{operation}: wants vectors along the last axis, got shape {tuple(vector.shape)}, which has none"
+                f"{operation}: expects vectors along the last axis, got shape {tuple(vector.shape)}; "
+                "the last axis must have at least one element"
             )
         if vector.shape[-1] != vectors[0].shape[-1]:
             raise ShapeError(
                 f"{operation}: the vectors differ in length, {vectors[0].shape[-1]} and {vector.shape[-1]}; "
-                f"all must have one last dimension (shapes {[tuple(v.shape) for v in vectors]})"
+                f"the last axis must be equal in all shapes ({', '.join(str(tuple(v.shape)) for v in vectors)})"
             )
     dtype = vectors[0].dtype
     for vector in vectors[1:]:
         dtype = torch.promote_types(dtype, vector.dtype)
-    wide = torch.promote_types(dtype, torch.float32)  # half precision has no transform on the CPU
-    return tuple(vector.to(wide) for vector in vectors), dtype
+    compute_dtype = torch.promote_types(dtype, torch.float32)  # the CPU has no half-precision transform
+    return tuple(vector.to(compute_dtype) for vector in vectors), dtype
 
 
-def _usual(vectors: tuple[Tensor, ...]) -> bool:
-    """Whether nothing needs checking or converting; at small sizes the full checks are half the time of a bind."""
+def _all_float32_of_one_length(vectors: tuple[Tensor, ...]) -> bool:
+    """Whether no further check or conversion is needed. For small d the full checks take half the time of a bind."""
     if not all(isinstance(vector, Tensor) and vector.dtype == torch.float32 for vector in vectors):
         return False
     length = vectors[0].shape[-1:]

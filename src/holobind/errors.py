@@ -1,41 +1,41 @@
-"""The errors of holobind: each one is a `HolobindError` and also the standard error it refines."""
+"""The exceptions of holobind. Each error is a `HolobindError` and also a standard exception."""
 
 
 class HolobindError(Exception):
-    """The caller's mistake, told in one line: what came, what was allowed, what to do."""
+    """Base of the errors that a caller can correct. The message is one line: what came, what is allowed, what to do."""
 
 
 class ShapeError(HolobindError, ValueError):
-    """A tensor whose shape the operation cannot take."""
+    """A tensor or array has a shape that the operation does not accept."""
 
 
 class DTypeError(HolobindError, TypeError):
-    """A tensor of numbers the operation cannot take."""
+    """A tensor or array has a dtype that the operation does not accept."""
 
 
 class OptionError(HolobindError, ValueError):
-    """An option with a value outside what is allowed."""
+    """An argument or option has a value that is not allowed."""
 
 
 class ExpressionError(HolobindError, ValueError):
-    """A statement that the parser cannot read; the text names the position."""
+    """A symbolic statement has a syntax error; the message names the position."""
 
 
 class UnknownNameError(HolobindError, LookupError):
-    """A name that the vocabulary does not have."""
+    """A name is not in the vocabulary."""
 
 
 class FileError(HolobindError, ValueError):
-    """A file that is missing, damaged, or of another format."""
+    """A file of holobind is missing, damaged, or of another kind or format version."""
 
 
 class DataError(HolobindError, ValueError):
-    """A file or matrix that is not what it should be; the text names the file and the line."""
+    """A data file or a matrix is not valid; the message names the file and the line."""
 
 
 class LabelError(DataError, IndexError):
-    """A label outside the space of labels."""
+    """A label is unknown, or its id is out of range."""
 
 
-class Stopped(Exception):  # noqa: N818 - no error: somebody wanted it
-    """Training was told to stop (Ctrl-C, SIGTERM); where it was is in the checkpoint, if one was asked for."""
+class TrainingInterrupted(Exception):  # noqa: N818 - not an error: the user stopped the training
+    """Training was interrupted (Ctrl-C or SIGTERM). If a checkpoint was requested, it holds the state of training."""

@@ -1,8 +1,8 @@
-"""The scikit-learn estimator: what `learning.learn` makes, behind fit, predict and score."""
+"""The scikit-learn estimator: `training.learn` behind fit, predict and score."""
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -13,48 +13,47 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from holobind import model as models
-from holobind._targets import Targets, ordered, top_k_matrix
+from holobind._targets import Targets, sorted_labels, top_k_matrix
+from holobind._types import CsrArray, FloatArray, IntArray
 from holobind.data import Split
 from holobind.data.csr import from_arrays
 from holobind.errors import DataError, FileError
-from holobind.training.config import ModelConfig
-from holobind.training.learning import Callbacks, learn, more
-from holobind.training.loop import TrainConfig, TrainState
-
-SETTINGS = tuple(field.name for field in fields(ModelConfig))
+from holobind.training.config import OPTIONS, ModelConfig, TrainConfig, TrainState, split_options
+from holobind.training.learning import Callbacks, learn, partial_fit
 
 
 class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """Labels for sparse features or texts: any number of them, for the cost of `dim` outputs.
+    """A classifier of sparse features or texts for any number of labels, at the cost of `dim` outputs.
 
         clf = HolographicClassifier().fit(X, y)
-        clf.predict(X)          what y was: classes, label sets, or an indicator matrix
-        clf.top_k(X, 5)         scores and label numbers, best first
+        clf.predict(X)          in the form of y: classes, label sets, or an indicator matrix
+        clf.top_k(X, 5)         scores and label ids, best first
         clf.save("model.safetensors")
 
     X is a matrix of features, sparse or dense, or with text=True a list of texts, whose tf-idf becomes part of the
-    model; with network="cnn" or "lstm", their tokenizer. y is one of
+    model; with network="cnn" or "lstm", their tokenizer does. y is one of
 
-    - a vector with one class a row;
+    - a vector with one class for each row;
     - a list of sets (or lists, or tuples) of label names;
-    - an indicator matrix, sparse or dense (a list of lists of 0 and 1, all as long, is one, too, as everywhere in
-      scikit-learn: label numbers are safer in sets).
+    - an indicator matrix, sparse or dense. A list of lists of 0 and 1, all of one length, is also read as an indicator,
+      as everywhere in scikit-learn: give label ids as sets.
 
     Parameters
     ----------
-    threshold : a label is predicted where its score is above this. None predicts for every row as many labels, the
-        best, as a training point has on average, because the scores of rare labels seldom reach any one threshold. It
-        has no effect where y has one class a row.
-    verbose : tell on stderr how fitting goes.
-    All others are those of `holobind.ModelConfig`, where they are explained; None stands for a choice by the data.
+    threshold : predict a label where its score is above this. None predicts the best labels of every row, as many as a
+        training row has on average, because the scores of rare labels seldom reach a common threshold. It has no effect
+        where y has one class for each row.
+    verbose : report the progress of fitting on stderr.
+    All others are the options of `holobind.ModelConfig` and `holobind.TrainConfig`, explained in docs/training.md; None
+    stands for a choice by the data.
 
     Attributes
     ----------
     model_ : the `holobind.Model`
-    classes_ : the label names in order of their numbers; 0 to L - 1 for an indicator
-    n_features_in_, feature_names_in_ : as everywhere, but not with text=True
+    classes_ : the label names in order of their ids; 0 to L - 1 for an indicator
+    n_features_in_, feature_names_in_ : as everywhere in scikit-learn, but not with text=True
 
-    It passes scikit-learn's `check_estimator` without exemptions. `GridSearchCV` looks into y to choose its folds and
+    It passes scikit-learn's `check_estimator` without exemptions. `GridSearchCV` inspects y to choose its folds and
     refuses label sets: give it folds, cv=KFold(5), or an indicator.
     """
 
@@ -62,7 +61,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     targets_: Targets
     classes_: NDArray[Any]
     n_features_in_: int
-    turns_: int
+    n_updates_: int
 
     def __init__(
         self,
@@ -77,28 +76,31 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         hidden: Sequence[int] | None = None,
         dropout: float | None = None,
         feature_dropout: float | None = None,
-        l2: float | None = None,
-        rare_label_boost: float = 0.1,
-        knn_weight: float | None = None,
         normalise: bool = True,
         text: bool = False,
+        l2: float | None = None,
+        knn_weight: float | None = None,
+        rare_label_boost: float = 0.1,
         tokenizer: str = "word",
-        vocab_size: int = 50_000,
+        vocab_size: int = 50000,
         max_tokens: int = 500,
         word_vectors: str | Path | None = None,
         embedding_dim: int | None = None,
         filters: int = 128,
         hidden_size: int = 256,
+        seed: int = 0,
         epochs: int | None = None,
         batch_size: int | None = None,
         learning_rate: float | None = None,
         feature_learning_rate: float | None = None,
+        warmup: float = 0.05,
         weight_decay: float = 0.0,
+        clip_norm: float = 1.0,
         patience: int = 3,
-        validation: float = 0.1,
+        validation_fraction: float = 0.1,
+        metric: str = "P@1",
         precision: str = "32-true",
         time_limit: float | None = None,
-        seed: int = 0,
         threshold: float | None = None,
         verbose: bool = False,
     ) -> None:
@@ -107,16 +109,16 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.loss = loss
         self.dim = dim
         self.codebook = codebook
-        self.trainable = learn
+        self.trainable = trainable
         self.linear_skip = linear_skip
         self.hidden = hidden
         self.dropout = dropout
         self.feature_dropout = feature_dropout
-        self.l2 = l2
-        self.rare_label_boost = rare_label_boost
-        self.knn_weight = knn_weight
         self.normalise = normalise
         self.text = text
+        self.l2 = l2
+        self.knn_weight = knn_weight
+        self.rare_label_boost = rare_label_boost
         self.tokenizer = tokenizer
         self.vocab_size = vocab_size
         self.max_tokens = max_tokens
@@ -124,61 +126,63 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.embedding_dim = embedding_dim
         self.filters = filters
         self.hidden_size = hidden_size
+        self.seed = seed
         self.epochs = epochs
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.feature_learning_rate = feature_learning_rate
+        self.warmup = warmup
         self.weight_decay = weight_decay
+        self.clip_norm = clip_norm
         self.patience = patience
-        self.validation = validation
+        self.validation_fraction = validation_fraction
+        self.metric = metric
         self.precision = precision
         self.time_limit = time_limit
-        self.seed = seed
         self.threshold = threshold
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any) -> Self:
-        """Learn from points X with labels y, from scratch."""
-        return self._start(X, y, self._recipe())
+        """Fit a new model to rows X with labels y."""
+        return self._fit(X, y, *self._configs())
 
     def partial_fit(self, X: Any, y: Any, classes: Iterable[Any] | None = None) -> Self:
-        """Learn from some more points.
+        """Update the model with more rows.
 
-        classes   all labels there will be, if the first call's y has not all of them; an indicator has
+        classes   all labels, if the first call's y does not have all of them; an indicator does
 
-        A network that is solved in closed form (the default) solves each portion, with the l2 of the first, and takes
-        the mean over all points so far: less than solving all points at once gives, the less the smaller the portions
-        are, but the order of portions does not matter. Points of portions are kept to be recalled only if `recall` is
-        given, or if `fit` came before. Any other network passes over the points once, in steps at a
-        steady rate with nothing held out, and with an optimiser that starts anew. The words of a model with text=True
-        are those of the first call.
+        The closed form (the default) solves each call's rows, with the l2 of the first call, and takes the mean over
+        all rows so far. That is less accurate than solving all rows at once, the more so the smaller the calls are, but
+        their order does not matter. Rows are stored for kNN only if `knn_weight` is given, or if `fit` came before. Any
+        other network is trained for one pass at a constant learning rate, with nothing held out and a new optimiser.
+        The vocabulary of a model with text=True is that of the first call.
         """
-        config = self._recipe()
+        config, train_config = self._configs()
         if not hasattr(self, "model_"):
-            return self._start(
-                X, y, replace(config, epochs=1, validation=0.0, patience=0, knn_weight=config.knn_weight or 0), classes
+            config = replace(config, knn_weight=config.knn_weight or 0)
+            return self._fit(
+                X, y, config, replace(train_config, epochs=1, validation_fraction=0.0, patience=0), classes
             )
-        if classes is not None and not np.array_equal(ordered(classes), self.classes_):
+        if classes is not None and not np.array_equal(sorted_labels(classes), self.classes_):
             raise DataError("classes are others than in the first call of partial_fit; call fit to start anew")
-        part = self._part(X, self.targets_.to_csr(y), y)
-        more(self.model_, part, config, self.turns_)
-        self.turns_ += 1
+        split = self._split(X, self.targets_.to_csr(y), y)
+        partial_fit(self.model_, split, config, train_config, self.n_updates_)
+        self.n_updates_ += 1
         return self
 
     def predict(self, X: Any) -> Any:
         """Labels in the form that y had; label sets come as tuples in order of the labels.
 
-        How many a row gets, unless y has one class a row, is the matter of `threshold`.
+        `threshold` decides how many labels a row gets, unless y has one class for each row.
         """
         inputs = self._inputs(X)
         if self.targets_.kind != "classes" and self.threshold is not None:
-            found = self.model_.present(inputs, self.threshold)
-            return self.targets_.back(from_arrays(found.data, found.indices, found.indptr, found.shape))
-        _, ids = self.model_.top_k(inputs, self._labels_a_point())
-        return self.targets_.back(top_k_matrix(ids, self.model_.n_labels))
+            return self.targets_.from_csr(self.model_.present(inputs, self.threshold))
+        _, ids = self.model_.top_k(inputs, self._labels_per_row())
+        return self.targets_.from_csr(top_k_matrix(ids, self.model_.n_labels))
 
-    def top_k(self, X: Any, k: int = 5) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """The k best labels of each row: their scores, best first, and their numbers, which index `classes_`.
+    def top_k(self, X: Any, k: int = 5) -> tuple[FloatArray, IntArray]:
+        """The k best labels of each row: their scores, best first, and their ids, which index `classes_`.
 
         Shapes: -> 2 x (rows, k)
         """
@@ -186,10 +190,10 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return self.model_.top_k(inputs, k)
 
     def predict_names(self, X: Any, k: int = 5) -> list[list[Any]]:
-        """The names of the k best labels of each row, best first; in an indicator, numbers are names."""
+        """The names of the k best labels of each row, best first; the names of an indicator's labels are their ids."""
         return [list(self.classes_[ids]) for ids in self.top_k(X, k)[1]]
 
-    def decision_function(self, X: Any) -> NDArray[np.float32]:
+    def decision_function(self, X: Any) -> FloatArray:
         """The score of every label; for two classes the second's minus the first's.  Shapes: -> (rows, L) or (rows)"""
         inputs = self._inputs(X)
         scores = self.model_.scores(inputs)
@@ -197,14 +201,14 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return scores[:, 1] - scores[:, 0] if binary else scores
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """P@1: the share of points whose best label is right. Where y has one class a row, this is the accuracy."""
+        """P@1: the fraction of rows whose best label is right. For one class a row, this is the accuracy."""
         best = self.top_k(X, 1)[1][:, 0]
         check_consistent_length(best, y, sample_weight)
         if self.targets_.kind == "classes":
             right = self.classes_[best] == np.asarray(y)
         else:
-            known = self.targets_.to_csr(y)
-            right = np.asarray(known[np.arange(len(best)), best]) > 0
+            present = self.targets_.to_csr(y)
+            right = np.asarray(present[np.arange(len(best)), best]) > 0
         return float(np.average(right, weights=sample_weight))
 
     def save(self, path: str | Path) -> None:
@@ -217,16 +221,16 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def load(cls, path: str | Path) -> "HolographicClassifier":
         """The estimator of a model file, also of one that the command line wrote."""
         model = models.load(path)
-        said, options = (model.metadata.get(name, {}) for name in ("estimator", "config"))
+        targets, options = (model.metadata.get(name, {}) for name in ("estimator", "config"))
         try:
-            known = {name: _plain(value) for name, value in dict(options).items() if name in SETTINGS}
-            ModelConfig(**known)
-            threshold = dict(said).get("threshold")
-            found = cls(**{**known, "text": model.reads_texts}, threshold=threshold and float(threshold))
-            found._adopt(model, Targets.from_json(said, model.label_names, model.n_labels))
+            known = {name: _python_value(value) for name, value in dict(options).items() if name in OPTIONS}
+            split_options(known)
+            threshold = dict(targets).get("threshold")
+            estimator = cls(**{**known, "text": model.reads_texts}, threshold=threshold and float(threshold))
+            estimator._adopt(model, Targets.from_json(targets, model.label_names, model.n_labels))
         except (DataError, TypeError, ValueError) as error:
             raise FileError(f"{path} does not say how to predict with it: {error}") from error
-        return found
+        return estimator
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -239,28 +243,31 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
 
-    def _recipe(self) -> ModelConfig:
-        return ModelConfig(**{name: _plain(getattr(self, name)) for name in SETTINGS})
+    def _configs(self) -> tuple[ModelConfig, TrainConfig]:
+        return split_options({name: _python_value(getattr(self, name)) for name in OPTIONS})
 
-    def _start(self, X: Any, y: Any, config: ModelConfig, classes: Iterable[Any] | None = None) -> Self:
+    def _fit(
+        self, X: Any, y: Any, config: ModelConfig, train_config: TrainConfig, classes: Iterable[Any] | None = None
+    ) -> Self:
         targets = Targets.of(y, classes)
-        part = self._part(X, targets.to_csr(y), y, reset=True)
-        watch = Callbacks(solving=_tell_solving, training=_tell_training) if self.verbose else None
-        self._adopt(learn(part, config, label_names=targets.label_names, watch=watch), targets)
+        split = self._split(X, targets.to_csr(y), y, reset=True)
+        callbacks = Callbacks(on_solve=_report_solving, on_train=_report_training) if self.verbose else None
+        model = learn(split, config, train_config, label_names=targets.label_names, callbacks=callbacks)
+        self._adopt(model, targets)
         return self
 
     def _adopt(self, model: models.Model, targets: Targets) -> None:
-        self.model_, self.targets_, self.classes_, self.turns_ = model, targets, targets.classes, 1
+        self.model_, self.targets_, self.classes_, self.n_updates_ = model, targets, targets.classes, 1
         if model.tfidf is None and model.network.n_features is not None:
             self.n_features_in_ = model.network.n_features
 
-    def _part(self, X: Any, Y: Any, y: Any, *, reset: bool = False) -> Split:
-        """Points as `learn` takes them."""
+    def _split(self, X: Any, Y: CsrArray, y: Any, *, reset: bool = False) -> Split:
+        """Rows as `learn` takes them."""
         inputs = self._checked(X, reset)
         check_consistent_length(inputs, y)
         if self.text:
-            nothing = from_arrays(np.empty(0, np.float32), np.empty(0), np.zeros(len(inputs) + 1), (len(inputs), 0))
-            return Split(nothing, Y, inputs)
+            no_features = from_arrays(np.empty(0, np.float32), np.empty(0), np.zeros(len(inputs) + 1), (len(inputs), 0))
+            return Split(no_features, Y, inputs)
         return Split(inputs, Y)
 
     def _inputs(self, X: Any) -> Any:
@@ -269,31 +276,31 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def _checked(self, X: Any, reset: bool) -> Any:
         if self.text:
-            texts = models._texts(X)
+            texts = models.as_texts(X)
             if texts is None:
                 raise DataError(f"with text=True, X is a list of texts; got {type(X).__name__}")
             return texts
         return sparse.csr_array(validate_data(self, X, reset=reset, accept_sparse="csr", dtype=np.float32))
 
-    def _labels_a_point(self) -> int:
+    def _labels_per_row(self) -> int:
         if self.targets_.kind == "classes":
             return 1
-        counts, points = self.model_.frequencies
-        return int(np.clip(round(counts.sum() / points), 1, self.model_.n_labels))
+        counts, n_rows = self.model_.frequencies
+        return int(np.clip(round(counts.sum() / n_rows), 1, self.model_.n_labels))
 
 
-def _plain(value: Any) -> Any:
-    """Numbers of numpy, of which grids of parameters are made, as Python's; lists as tuples."""
+def _python_value(value: Any) -> Any:
+    """Numpy numbers, of which parameter grids are made, as Python's; lists as tuples."""
     if isinstance(value, np.generic):
         return value.item()
-    return tuple(_plain(item) for item in value) if isinstance(value, list | np.ndarray) else value
+    return tuple(_python_value(item) for item in value) if isinstance(value, list | np.ndarray) else value
 
 
-def _tell_solving(stage: str, share: float) -> None:
-    if share == 1:
+def _report_solving(stage: str, done: float) -> None:
+    if done == 1:
         sys.stderr.write(f"solved: {stage}\n")
 
 
-def _tell_training(at: TrainState, plan: TrainConfig) -> None:
-    if at.step == 0 and at.history:
-        sys.stderr.write(", ".join(f"{name} {value:.5g}" for name, value in at.history[-1].items()) + "\n")
+def _report_training(state: TrainState, config: TrainConfig) -> None:
+    if state.step == 0 and state.history:
+        sys.stderr.write(", ".join(f"{name} {value:.5g}" for name, value in state.history[-1].items()) + "\n")

@@ -1,4 +1,4 @@
-"""The data verbs: results on stdout, one line and exit code 2 for a mistake."""
+"""The verbs of `holobind data`: results on stdout, one line on stderr and exit code 2 for an error."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ def toy(tmp_path):
     return tmp_path / "toy"
 
 
-def test_stats_prints_the_paper_s_table_beside(capsys, toy, tmp_path):
+def test_stats_prints_the_dataset_and_the_paper_s_table(capsys, toy, tmp_path):
     code, out, err = run(capsys, "stats", toy, "--plot", tmp_path / "toy.png")
     assert code == 0 and err.strip() == "" and "toy" in out and "Delicious-200K" in out and "fewer than 10" in out
     assert (tmp_path / "toy.png").read_bytes().startswith(b"\x89PNG")
@@ -35,7 +35,7 @@ def test_stats_prints_the_paper_s_table_beside(capsys, toy, tmp_path):
     assert code == 0 and found["dataset"]["train points"] == 244 and len(found["paper"]) == 8
 
 
-def test_convert_writes_and_reports(capsys, toy, tmp_path):
+def test_convert_writes_a_dataset_and_reports_its_size(capsys, toy, tmp_path):
     code, out, _ = run(capsys, "convert", toy, tmp_path / "npz", "--to", "npz", "--json")
     assert code == 0 and json.loads(out)["path"] == str(tmp_path / "npz")
     assert data.load(tmp_path / "npz").n_labels == 8
@@ -45,11 +45,11 @@ def test_convert_writes_and_reports(capsys, toy, tmp_path):
     assert code == 0 and (tmp_path / "zero.svm").read_text() == "# 1 3 2\n0,1 0:1 2:0.5\n" and "2 labels" in out
 
 
-def test_make_builds_both_corpora(capsys, tmp_path):
+def test_make_generates_both_corpora(capsys, tmp_path):
     code, out, _ = run(
-        capsys, "make", "synthetic", "eurlex-4k", "--scale", "0.02", "--out", tmp_path / "s", "--packing", "gz"
+        capsys, "make", "synthetic", "eurlex-4k", "--scale", "0.02", "--out", tmp_path / "s", "--compression", "gz"
     )
-    assert code == 0 and "311 + 76 points" in out and (tmp_path / "s" / "train.txt.gz").exists()
+    assert code == 0 and "311 training points, 76 test points" in out and (tmp_path / "s" / "train.txt.gz").exists()
     arguments = ("--out", tmp_path / "c", "--to", "jsonl", "--json", "--packages", "typer", "rich")
     code, out, _ = run(capsys, "make", "python-calls", *arguments)
     both = json.loads(out)["train points"]
@@ -57,14 +57,14 @@ def test_make_builds_both_corpora(capsys, tmp_path):
     assert both > len(data.python_calls(["typer"]).train) + 100
 
 
-def test_fetch_takes_a_file_or_names_the_page(capsys, toy, tmp_path, monkeypatch):
+def test_fetch_installs_a_file_or_prints_the_page(capsys, toy, tmp_path, monkeypatch):
     monkeypatch.setenv("HOLOBIND_CACHE", str(tmp_path / "cache"))
     code, out, err = run(capsys, "fetch", "eurlex-4k")
     assert code == 2 and out == "" and "open http" in err and err.count("\n") == 1
     code, out, err = run(capsys, "fetch", "bibtex", "--file", toy)
     assert code == 2 and "is published with 4880" in err and err.count("\n") == 1
-    about = data.Published("Bibtex", 244, 126, 92, 8, 1.0, 1.0, 1)
-    monkeypatch.setitem(data.PUBLISHED, "bibtex", about)
+    info = data.Published("Bibtex", 244, 126, 92, 8, 1.0, 1.0, 1)
+    monkeypatch.setitem(data.PUBLISHED, "bibtex", info)
     code, out, _ = run(capsys, "fetch", "bibtex", "--file", toy, "--json")
     assert code == 0 and len(data.load(json.loads(out)["path"]).train) == 244
 
@@ -80,7 +80,7 @@ def test_fetch_takes_a_file_or_names_the_page(capsys, toy, tmp_path, monkeypatch
         (("fetch", "mnist"), "dataset 'mnist' is unknown"),
     ],
 )
-def test_a_mistake_is_one_line_and_code_2(capsys, tmp_path, monkeypatch, arguments, says):
+def test_an_error_is_one_line_and_exit_code_2(capsys, tmp_path, monkeypatch, arguments, says):
     monkeypatch.chdir(tmp_path)
     code, out, err = run(capsys, *arguments)
     assert code == 2 and out == "" and says in err and err.count("\n") == 1 and not list(tmp_path.iterdir())
@@ -92,7 +92,7 @@ def test_every_verb_has_examples_and_json(capsys, verb):
     assert code == 0 and f"holobind data {verb} " in out.replace("\n", " ") and "--json" in out
 
 
-def test_the_command_line_starts_without_the_heavy_libraries():
+def test_the_command_line_does_not_import_the_heavy_libraries():
     code = "import sys, holobind.cli; print([m for m in ('torch', 'numba', 'scipy', 'matplotlib') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -1,4 +1,4 @@
-"""Labels for streams: every line answered, in order, as soon as it is there; mistakes named by their line."""
+"""Predictions for streams: one for every line, in order, as soon as the line arrives; errors name their line."""
 
 import gzip
 import io
@@ -15,7 +15,7 @@ import holobind as hb
 from holobind.cli import stream
 from holobind.data import Split, Tfidf
 from holobind.data.csr import from_label_ids
-from holobind.data.sparse_text import features
+from holobind.data.sparse_text import parse_features
 from holobind.errors import DataError, OptionError
 
 TEXTS = ["red apple", "green apple", "red car", "fast car", "green tree", "old tree", "fast red car", "an old apple"]
@@ -23,38 +23,38 @@ NAMES = ["apple", "car", "tree", "red"]
 
 
 @pytest.fixture(scope="module")
-def reader():
-    """A model of texts."""
+def text_model():
+    """A model that reads texts."""
     tfidf, X = Tfidf.fit(TEXTS)
     Y = from_label_ids([[i for i, name in enumerate(NAMES) if name in text.split()] for text in TEXTS], 4)
     return hb.learn(Split(X, Y, TEXTS), hb.ModelConfig(l2=0.1), label_names=NAMES, tfidf=tfidf)
 
 
 @pytest.fixture(scope="module")
-def scorer():
-    """A model of features, whose labels have no names."""
+def feature_model():
+    """A model that reads features, whose labels have no names, and its test split."""
     dataset = hb.data.synthetic("bibtex", scale=0.05)
     return hb.learn(dataset.train, hb.ModelConfig(l2=1.0)), dataset.test
 
 
-def answered(model, text, **options):
-    pieces = [text] if isinstance(text, bytes) else text
-    return Alike(answer for batch in stream.answers(model, pieces, **options) for answer in batch)
+def predict(model, text, **options):
+    chunks = [text] if isinstance(text, bytes) else text
+    return Predictions(one for batch in stream.predictions(model, chunks, **options) for one in batch)
 
 
-class Alike(list):
-    """Answers that equal others with the same labels and errors, and scores that differ by rounding only.
+class Predictions(list):
+    """Predictions that equal others with the same labels and errors, and scores that differ by rounding only.
 
-    A transform of several rows may differ from that of one by its last bit.
+    The FFT of several rows may differ from that of one row by its last bit.
     """
 
     __hash__ = None
 
     def __eq__(self, other):
-        return len(self) == len(other) and all(map(self.one, self, other))
+        return len(self) == len(other) and all(map(self.same, self, other))
 
     @staticmethod
-    def one(a, b):
+    def same(a, b):
         if "error" in a or "error" in b:
             return a == b
         pairs = list(zip(a["labels"], b["labels"], strict=False))
@@ -63,9 +63,9 @@ class Alike(list):
         )
 
 
-def rows(part, n):
-    """The first rows as XML-Repository lines and as JSON lines."""
-    X = part.X[:n]
+def lines_of(split, n):
+    """The first n rows as XML-Repository lines and as JSON lines."""
+    X = split.X[:n]
     entries = [
         list(zip(X.indices[a:b].tolist(), X.data[a:b].tolist(), strict=True))
         for a, b in zip(X.indptr, X.indptr[1:], strict=False)
@@ -75,40 +75,40 @@ def rows(part, n):
     return xml, records
 
 
-def test_text_and_json_lines_have_the_answers_of_the_model(reader):
-    scores, ids = reader.top_k(TEXTS, 3)
+def test_predictions_of_text_and_json_lines_are_those_of_the_model(text_model):
+    scores, ids = text_model.top_k(TEXTS, 3)
     expected = [
         {"labels": [{"label": NAMES[i], "score": round(float(s), 6)} for s, i in zip(*row, strict=True)]}
         for row in zip(scores, ids, strict=True)
     ]
-    assert [sorted(answer["labels"], key=str) for answer in expected] != sorted(map(str, expected))
+    assert [sorted(one["labels"], key=str) for one in expected] != sorted(map(str, expected))
     for text in ("\n".join(TEXTS), "\n".join(TEXTS) + "\n", "\ufeff" + "\r\n".join(TEXTS)):
-        assert answered(reader, text.encode(), k=3) == expected
+        assert predict(text_model, text.encode(), k=3) == expected
     lines = "\n".join(json.dumps({"text": text, "labels": "?"}) for text in TEXTS)
-    assert answered(reader, lines.encode(), k=3) == expected
+    assert predict(text_model, lines.encode(), k=3) == expected
 
 
-def test_sparse_and_json_features_have_the_answers_of_the_model(scorer):
-    model, part = scorer
-    xml, records = rows(part, 40)
-    scores, ids = model.top_k(part.X[:40], 5)
-    for lines in (xml, records, [f"1,3 {line}" for line in xml], [f"40 {part.X.shape[1]} 8", *xml]):
-        found = answered(model, "\n".join(lines).encode())
-        assert [[one["label"] for one in answer["labels"]] for answer in found] == ids.tolist()
+def test_predictions_of_sparse_and_json_features_are_those_of_the_model(feature_model):
+    model, split = feature_model
+    xml, records = lines_of(split, 40)
+    scores, ids = model.top_k(split.X[:40], 5)
+    for lines in (xml, records, [f"1,3 {line}" for line in xml], [f"40 {split.X.shape[1]} 8", *xml]):
+        found = predict(model, "\n".join(lines).encode())
+        assert [[one["label"] for one in prediction["labels"]] for prediction in found] == ids.tolist()
         np.testing.assert_allclose([[one["score"] for one in a["labels"]] for a in found], scores, atol=2e-6)
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 10_000])
-def test_order_and_count_do_not_depend_on_how_the_bytes_arrive(scorer, monkeypatch, size):
-    model, part = scorer
-    monkeypatch.setattr(stream, "BATCH", 5)
-    text = "\n".join(rows(part, 23)[0]).encode()
-    whole = answered(model, text)
+def test_predictions_do_not_depend_on_the_sizes_of_chunks(feature_model, monkeypatch, size):
+    model, split = feature_model
+    monkeypatch.setattr(stream, "MAX_BATCH_LINES", 5)
+    text = "\n".join(lines_of(split, 23)[0]).encode()
+    whole = predict(model, text)
     assert len(whole) == 23
-    assert answered(model, (text[i : i + size] for i in range(0, len(text), size))) == whole
+    assert predict(model, (text[i : i + size] for i in range(0, len(text), size))) == whole
 
 
-def test_every_line_is_answered_before_more_is_read(reader):
+def test_every_line_has_its_prediction_before_more_is_read(text_model):
     read = 0
 
     def endless():
@@ -117,58 +117,60 @@ def test_every_line_is_answered_before_more_is_read(reader):
             read += 1
             yield f"red apple {read}\n".encode() * 3
 
-    batches = stream.answers(reader, endless())
+    batches = stream.predictions(text_model, endless())
     for n in range(1, 50):
         assert len(next(batches)) == 3 and read == n
 
 
-def test_a_slow_pipe_is_answered_at_once(reader, monkeypatch):
+def test_lines_of_a_slow_pipe_get_their_predictions_at_once(text_model, monkeypatch):
     out, into = os.pipe()
-    with open(out, encoding="utf-8") as asked, open(into, "wb", buffering=0) as asking:  # noqa: PTH123
-        monkeypatch.setattr(sys, "stdin", asked)
-        late = threading.Timer(60, asking.close)  # a reader that waits for more must fail, not hang
-        late.daemon = True
-        late.start()
-        batches = stream.answers(reader, stream.chunks(None), k=1)
+    with open(out, encoding="utf-8") as reading, open(into, "wb", buffering=0) as writing:  # noqa: PTH123
+        monkeypatch.setattr(sys, "stdin", reading)
+        timeout = threading.Timer(60, writing.close)  # a reader that waits for a full chunk must fail, not hang
+        timeout.daemon = True
+        timeout.start()
+        batches = stream.predictions(text_model, stream.read_chunks(None), k=1)
         for text, label in (("old tree", "tree"), ("fast car", "car")):
-            asking.write(f"{text}\n".encode())
+            writing.write(f"{text}\n".encode())
             assert [a["labels"][0]["label"] for a in next(batches)] == [label]
-        late.cancel()
+        timeout.cancel()
 
 
-def test_an_empty_line_is_a_row_without_features(reader, scorer):
-    assert len(answered(reader, b"\n\nred\n")) == 3
-    model, part = scorer
-    xml = rows(part, 3)[0]
-    found = answered(model, "\n".join([xml[0], "", " ", xml[1]]).encode())
+def test_an_empty_line_is_a_row_without_features(text_model, feature_model):
+    assert len(predict(text_model, b"\n\nred\n")) == 3
+    model, split = feature_model
+    xml = lines_of(split, 3)[0]
+    found = predict(model, "\n".join([xml[0], "", " ", xml[1]]).encode())
     assert (
-        len(found) == 4 and found[1] == found[2] and Alike(found[::3]) == answered(model, "\n".join(xml[:2]).encode())
+        len(found) == 4
+        and found[1] == found[2]
+        and Predictions(found[::3]) == predict(model, "\n".join(xml[:2]).encode())
     )
-    assert answered(model, b"") == []
+    assert predict(model, b"") == []
 
 
-def test_threshold_and_numbers(reader):
-    found = answered(reader, b"old tree\n", threshold=0.5, names=False)
+def test_threshold_and_label_ids(text_model):
+    found = predict(text_model, b"old tree\n", threshold=0.5, names=False)
     assert [one["label"] for one in found[0]["labels"]] == [2]
-    assert answered(reader, b"old tree\n", threshold=9.0) == [{"labels": []}]
-    assert len(answered(reader, b"old tree\n", k=1000)[0]["labels"]) == len(NAMES)
+    assert predict(text_model, b"old tree\n", threshold=9.0) == [{"labels": []}]
+    assert len(predict(text_model, b"old tree\n", k=1000)[0]["labels"]) == len(NAMES)
 
 
-BAD_RECORDS = {
+INVALID_RECORDS = {
     "[1, 2": "not JSON",
     "[1, 2]": "found [1, 2]",
     '{"text": 3}': 'found {"text": 3}',
-    '{"features": {"-1": 1}}': "feature '-1' is not a number from 0 to",
+    '{"features": {"-1": 1}}': "feature '-1' is not an id from 0 to",
     '{"features": {"01": 1}}': "feature '01' is not",
     '{"features": {"99999": 1}}': "feature '99999' is not",
-    '{"features": {"' + "9" * 5000 + '": 1}}': "is not a number from 0 to",
+    '{"features": {"' + "9" * 5000 + '": 1}}': "is not an id from 0 to",
     '{"features": {"1": "x"}}': "has the value x",
     '{"features": {"1": NaN}}': "has the value nan",
     '{"features": {"1": 1e300}}': "has the value 1e+300",
     '{"features": {"1": true}}': "has the value True",
     "[" * 100_000: "not JSON",
 }
-BAD_ROWS = {
+INVALID_ROWS = {
     "1:x": "'1:x' does not end in a finite number",
     "99999:1": "feature '99999' is outside this space of 92 features (0 to 91); the model reads 92",
     "1:1 1:2": "feature 1 occurs twice",
@@ -177,88 +179,92 @@ BAD_ROWS = {
 }
 
 
-@pytest.mark.parametrize("bad", [*BAD_RECORDS, *BAD_ROWS])
+@pytest.mark.parametrize("invalid", [*INVALID_RECORDS, *INVALID_ROWS])
 @pytest.mark.parametrize("at", [0, 3, 9])
-def test_a_bad_line_is_named_after_all_answers_before_it(scorer, bad, at):
-    model, part = scorer
-    lines = rows(part, 10)[bad in BAD_RECORDS]
-    form = "jsonl" if bad in BAD_RECORDS else "xml"
-    says = (BAD_RECORDS | BAD_ROWS)[bad]
-    good = answered(model, "\n".join(lines).encode())
-    text = "\n".join([*lines[:at], bad, *lines[at:]]).encode()
+def test_the_error_of_an_invalid_line_comes_after_all_predictions_before_it(feature_model, invalid, at):
+    model, split = feature_model
+    lines = lines_of(split, 10)[invalid in INVALID_RECORDS]
+    format_name = "jsonl" if invalid in INVALID_RECORDS else "xml"
+    message = (INVALID_RECORDS | INVALID_ROWS)[invalid]
+    good = predict(model, "\n".join(lines).encode())
+    text = "\n".join([*lines[:at], invalid, *lines[at:]]).encode()
     found = []
     with pytest.raises(DataError) as error:
-        for batch in stream.answers(model, [text], form=form, where="new.txt"):
+        for batch in stream.predictions(model, [text], format=format_name, source="new.txt"):
             found += batch
-    assert Alike(found) == good[:at] and str(error.value).startswith(f"new.txt:{at + 1}: ") and says in str(error.value)
-    told = []
-    skipped = answered(model, text, form=form, where="new.txt", on_bad=told.append)
-    assert skipped == [*good[:at], {"error": str(error.value)}, *good[at:]] and [str(e) for e in told] == [
+    assert (
+        Predictions(found) == good[:at]
+        and str(error.value).startswith(f"new.txt:{at + 1}: ")
+        and message in str(error.value)
+    )
+    errors = []
+    skipped = predict(model, text, format=format_name, source="new.txt", on_error=errors.append)
+    assert skipped == [*good[:at], {"error": str(error.value)}, *good[at:]] and [str(e) for e in errors] == [
         str(error.value)
     ]
 
 
-def test_many_bad_lines_keep_their_places(scorer):
-    model, part = scorer
-    xml = rows(part, 30)[0]
+def test_many_invalid_lines_keep_their_places(feature_model):
+    model, split = feature_model
+    xml = lines_of(split, 30)[0]
     lines = [line if i % 3 else "oops" for i, line in enumerate(xml)]
-    found = answered(model, "\n".join(lines).encode(), form="xml", on_bad=lambda error: None)
-    whole = answered(model, "\n".join(xml).encode())
-    assert ["error" in answer for answer in found] == [i % 3 == 0 for i in range(30)]
-    assert all(Alike.one(found[i], whole[i]) for i in range(30) if i % 3)
+    found = predict(model, "\n".join(lines).encode(), format="xml", on_error=lambda error: None)
+    whole = predict(model, "\n".join(xml).encode())
+    assert ["error" in prediction for prediction in found] == [i % 3 == 0 for i in range(30)]
+    assert all(Predictions.same(found[i], whole[i]) for i in range(30) if i % 3)
 
 
-def test_what_a_model_cannot_read_is_refused(reader, scorer):
-    model, _ = scorer
+def test_input_that_a_model_cannot_read_is_an_error(text_model, feature_model):
+    model, _ = feature_model
     with pytest.raises(DataError, match=r'stdin:1: found .*; expected {"features"'):
-        answered(model, b'{"text": "red"}\n')
+        predict(model, b'{"text": "red"}\n')
     with pytest.raises(OptionError, match="reads 92 features, not texts"):
-        answered(model, b"red\n", form="text")
+        predict(model, b"red\n", format="text")
     with pytest.raises(OptionError, match="format 'csv' is unknown"):
-        answered(model, b"red\n", form="csv")
+        predict(model, b"red\n", format="csv")
     with pytest.raises(DataError, match="the header says 7 features; this model reads 92"):
-        answered(model, b"1 7 3\n1 0:1\n")
-    with pytest.raises(DataError, match=r"the header says 7 features; .* which it makes of texts: give it those"):
-        answered(reader, b"1 7 3\n1 0:1\n")
+        predict(model, b"1 7 3\n1 0:1\n")
+    with pytest.raises(DataError, match=r"the header says 7 features; .* made from texts; give it the texts"):
+        predict(text_model, b"1 7 3\n1 0:1\n")
     with pytest.raises(DataError, match="stdin:1: "):  # features are not taken for a text of numbers
-        answered(reader, b"3,5 0:0.5 999:1e-2\n")
-    with pytest.raises(DataError, match="stdin:2: not UTF-8"):
-        answered(reader, b"red\n\xff\xfe\n")
-    with pytest.raises(DataError, match="stdin:1: a line of more than"), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream, "LONGEST_LINE", 100)
-        answered(reader, [b"x" * 60, b"y" * 60])
+        predict(text_model, b"3,5 0:0.5 999:1e-2\n")
+    with pytest.raises(DataError, match="stdin:2: the line is not UTF-8"):
+        predict(text_model, b"red\n\xff\xfe\n")
+    with pytest.raises(DataError, match="stdin:1: the line has more than"), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream, "MAX_LINE_BYTES", 100)
+        predict(text_model, [b"x" * 60, b"y" * 60])
 
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".xz", ".bz2"])
-def test_files_are_unpacked(tmp_path, ending):
-    from holobind.data.sparse_text import PACKED
+def test_files_are_decompressed(tmp_path, ending):
+    from holobind.data.files import OPEN_COMPRESSED
 
     path = tmp_path / f"lines.txt{ending}"
-    with PACKED.get(ending, open)(path, "wb") as file:
+    with OPEN_COMPRESSED.get(ending, open)(path, "wb") as file:
         file.write(b"red\ngreen\n" * 1000)
-    assert b"".join(stream.chunks(path)) == b"red\ngreen\n" * 1000
+    assert b"".join(stream.read_chunks(path)) == b"red\ngreen\n" * 1000
     if ending:
         path.write_bytes(path.read_bytes()[:-9])
         with pytest.raises(DataError, match=r"lines.txt.* ends too early|damaged"):
-            list(stream.chunks(path))
+            list(stream.read_chunks(path))
 
 
-def test_features_of_lines_are_those_of_the_reader(tmp_path):
+def test_features_of_lines_are_those_of_the_file_reader(tmp_path):
     dataset = hb.data.synthetic("bibtex", scale=0.05)
     hb.data.write(dataset, tmp_path / "toy")
     _, *lines = (tmp_path / "toy" / "test.txt").read_bytes().splitlines()
-    found = features(lines, dataset.n_features, "x")
+    found = parse_features(lines, dataset.n_features, "x")
     assert isinstance(found, sparse.csr_array) and (found != dataset.test.X).nnz == 0
 
 
-def test_a_damaged_packed_stream_keeps_its_answers(reader, tmp_path):
+def test_a_damaged_compressed_stream_yields_what_comes_before_the_damage(text_model, tmp_path):
     raw = io.BytesIO()
     rng = np.random.default_rng(0)
     with gzip.GzipFile(fileobj=raw, mode="wb") as file:
         file.writelines(f"{number}\n".encode() for number in rng.integers(10**9, size=300_000))
     path = tmp_path / "cut.txt.gz"
     path.write_bytes(raw.getvalue()[: len(raw.getvalue()) // 2])
-    pieces = stream.chunks(path)
-    assert next(pieces)
+    chunks = stream.read_chunks(path)
+    assert next(chunks)
     with pytest.raises(DataError, match="ends too early"):
-        list(pieces)
+        list(chunks)

@@ -1,4 +1,4 @@
-"""What verbs share."""
+"""The progress bar, and the check of output files."""
 
 import time
 
@@ -9,32 +9,39 @@ from holobind.cli import terminal
 from holobind.errors import FileError
 
 
-def test_a_bar_appears_only_after_two_seconds(monkeypatch, capsys):
+def test_the_progress_bar_appears_after_a_delay(monkeypatch, capsys):
     started = []
     monkeypatch.setattr(rich.progress.Progress, "start", lambda self: started.append(1))
-    with terminal.progress() as tell:
-        tell("working", 0.5)
+    with terminal.progress() as report:
+        report("working", 0.5)
     assert not started
-    monkeypatch.setattr(terminal, "PATIENCE", 0.0)
-    with terminal.progress() as tell:
-        tell("working", 0.5)
+    monkeypatch.setattr(terminal, "PROGRESS_DELAY_SECONDS", 0.0)
+    with terminal.progress() as report:
+        report("working", 0.5)
         deadline = time.monotonic() + 10
         while not started and time.monotonic() < deadline:
             time.sleep(0.001)
     assert started
 
 
-def test_nothing_is_drawn_where_nobody_looks(monkeypatch, capsys):
-    monkeypatch.setattr(terminal, "PATIENCE", 0.0)
-    with terminal.progress() as tell:
-        tell("working", 0.5)
+def test_no_progress_is_drawn_without_a_terminal(monkeypatch, capsys):
+    monkeypatch.setattr(terminal, "PROGRESS_DELAY_SECONDS", 0.0)
+    with terminal.progress() as report:
+        report("working", 0.5)
         time.sleep(0.05)
     assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("name", ["nowhere/file", "."])
-def test_a_place_that_cannot_be_written_is_refused(tmp_path, name):
+def test_an_unwritable_path_is_a_file_error(tmp_path, name):
     with pytest.raises(FileError, match=r"cannot be written|is a directory"):
         terminal.check_writable(tmp_path / name)
     terminal.check_writable(tmp_path / "file")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("rank", "printed"), [("0", "holobind: stopped\n"), ("1", "")])
+def test_only_rank_0_reports_an_interruption(monkeypatch, capsys, rank, printed):
+    monkeypatch.setenv("RANK", rank)
+    assert terminal.interrupted("stopped").exit_code == 130
+    assert capsys.readouterr() == ("", printed)

@@ -1,4 +1,4 @@
-"""The cache is used when it is right, and only then."""
+"""The cache is used if it is intact and belongs to the file, and only then."""
 
 import io
 import mmap
@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 
 from holobind.data import cache, load, sparse_text
 from holobind.data.batches import SparseExamples, ragged_labels
-from holobind.data.csr import label_rows
+from holobind.data.csr import take_rows
 from holobind.errors import OptionError
 
 
 @pytest.fixture
 def source(tmp_path, monkeypatch):
     monkeypatch.setenv("HOLOBIND_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(sparse_text, "WORTH_CACHING", 0)
+    monkeypatch.setattr(sparse_text, "MIN_BYTES_TO_CACHE", 0)
     path = tmp_path / "points.txt"
     path.write_bytes(b"2 5 4\n0,2 1:0.5 4:1\n1 0:2\n")
     return path
@@ -30,10 +30,10 @@ def source(tmp_path, monkeypatch):
 
 @pytest.fixture
 def parses(monkeypatch):
-    """How often a file was parsed."""
+    """One entry for each time that a file is parsed."""
     calls = []
-    parse = sparse_text._read
-    monkeypatch.setattr(sparse_text, "_read", lambda *a, **k: calls.append(a) or parse(*a, **k))
+    parse = sparse_text.parse_file
+    monkeypatch.setattr(sparse_text, "parse_file", lambda *a, **k: calls.append(a) or parse(*a, **k))
     return calls
 
 
@@ -46,7 +46,7 @@ def test_a_second_read_comes_from_the_cache_and_is_the_same(source, parses):
     assert len(parses) == 2
 
 
-def test_other_options_are_another_cache(source, parses):
+def test_each_option_has_its_own_cache_file(source, parses):
     source.write_bytes(b"1 5 4\n1 1:1\n")
     assert sparse_text.read(source)[0].X.indices.tolist() == [1]
     assert sparse_text.read(source, one_based=True)[0].X.indices.tolist() == [0]
@@ -65,35 +65,35 @@ def test_a_stale_cache_is_rebuilt(source, parses, change):
     else:
         source.write_bytes(source.read_bytes().replace(b"0.5", b"0.7"))
         os.utime(source, ns=(0, before.st_mtime_ns))
-    part, _ = sparse_text.read(source)
+    split, _ = sparse_text.read(source)
     assert len(parses) == 2
-    assert part.X.data[0] == np.float32(0.7 if change.startswith("content") else 0.5)
+    assert split.X.data[0] == np.float32(0.7 if change.startswith("content") else 0.5)
 
 
-def test_every_damaged_byte_is_noticed(source, parses):
+def test_every_damaged_byte_is_detected(source, parses):
     right, _ = sparse_text.read(source)
-    at = cache.location(source, one_based=False)
+    at = cache.cache_path(source, one_based=False)
     stored = at.read_bytes()
     for place in range(len(stored)):
         damaged = bytearray(stored)
         damaged[place] ^= 1 << (place % 8)
         at.write_bytes(damaged)
-        part, _ = sparse_text.read(source)
-        assert identical(part.X, right.X) and identical(part.Y, right.Y)
-    assert len(parses) == 1 + len(stored)  # parsed again each time, and stored again
+        split, _ = sparse_text.read(source)
+        assert identical(split.X, right.X) and identical(split.Y, right.Y)
+    assert len(parses) == 1 + len(stored)  # parsed and stored again each time
 
 
-@pytest.mark.parametrize("content", [b"", b"holobind cache 1", b"\x80\x04\x95", None])
-def test_a_cut_or_foreign_cache_is_rebuilt(source, parses, content):
+@pytest.mark.parametrize("content", [b"", b"holobind cache 2", b"\x80\x04\x95", None])
+def test_a_truncated_or_foreign_cache_file_is_rebuilt(source, parses, content):
     sparse_text.read(source)
-    at = cache.location(source, one_based=False)
+    at = cache.cache_path(source, one_based=False)
     at.write_bytes(at.read_bytes()[:-1] if content is None else content)
     sparse_text.read(source)
     sparse_text.read(source)
     assert len(parses) == 2
 
 
-def mapped(matrix):
+def is_mapped(matrix):
     """Whether the entries of a matrix lie in a file."""
     return all(isinstance(base_of(array), mmap.mmap) for array in (matrix.indices, matrix.indptr))
 
@@ -104,64 +104,64 @@ def base_of(array):
     return array
 
 
-def test_a_mapped_cache_stays_in_its_file_and_is_the_same(source, parses):
+def test_a_memory_mapped_split_stays_in_the_cache_file_and_is_the_same(source, parses):
     right, _ = sparse_text.read(source, cache=False)
     for _ in range(2):  # parsed into the cache, then found there
-        part, declared = sparse_text.read(source, memory_map=True)
-        assert mapped(part.X) and mapped(part.Y) and isinstance(base_of(part.X.data), mmap.mmap) and declared
-        assert identical(part.X, right.X) and identical(part.Y, right.Y)
-        assert not part.X.data.flags.writeable and part.Y.data.strides == (0,)  # its ones take no memory
-        assert part.Y[[1, 0]].sum() == right.Y.sum() and (part.Y.T @ part.X != right.Y.T @ right.X).nnz == 0
+        split, declared = sparse_text.read(source, memory_map=True)
+        assert is_mapped(split.X) and is_mapped(split.Y) and isinstance(base_of(split.X.data), mmap.mmap) and declared
+        assert identical(split.X, right.X) and identical(split.Y, right.Y)
+        assert not split.X.data.flags.writeable and split.Y.data.strides == (0,)  # the ones take no memory
+        assert split.Y[[1, 0]].sum() == right.Y.sum() and (split.Y.T @ split.X != right.Y.T @ right.X).nnz == 0
     assert len(parses) == 2
 
 
-def test_rows_of_mapped_matrices_are_cut_out_alike(source):
-    right, part = sparse_text.read(source, cache=False)[0], sparse_text.read(source, memory_map=True)[0]
+def test_rows_of_memory_mapped_matrices_are_those_of_matrices_in_memory(source):
+    right, split = sparse_text.read(source, cache=False)[0], sparse_text.read(source, memory_map=True)[0]
     index = np.array([1, 0, 1])
-    for a, b in zip(SparseExamples(part.X).batch(index), SparseExamples(right.X).batch(index), strict=True):
+    for a, b in zip(SparseExamples(split.X).batch(index), SparseExamples(right.X).batch(index), strict=True):
         assert torch.equal(a, b)
-    for a, b in zip(ragged_labels(part.Y, index), ragged_labels(right.Y, index), strict=True):
+    for a, b in zip(ragged_labels(split.Y, index), ragged_labels(right.Y, index), strict=True):
         assert torch.equal(a, b)
-    assert identical(label_rows(part.Y, index), right.Y[index])
+    assert identical(take_rows(split.Y, index), right.Y[index])
 
 
-def test_every_damaged_byte_of_a_mapped_cache_is_noticed(source, parses):
+def test_every_damaged_byte_of_a_memory_mapped_cache_is_detected(source, parses):
     right, _ = sparse_text.read(source, memory_map=True)
-    at = cache.location(source, one_based=False)
+    at = cache.cache_path(source, one_based=False)
     stored = at.read_bytes()
     for place in range(0, len(stored), 3):
         damaged = bytearray(stored)
         damaged[place] ^= 1 << (place % 8)
-        at.unlink()  # what is mapped is not to be changed
+        at.unlink()  # a mapped file must not be changed in place
         at.write_bytes(damaged)
-        part, _ = sparse_text.read(source, memory_map=True)
-        assert identical(part.X, right.X) and identical(part.Y, right.Y)
+        split, _ = sparse_text.read(source, memory_map=True)
+        assert identical(split.X, right.X) and identical(split.Y, right.Y)
     assert len(parses) == 1 + len(range(0, len(stored), 3))
 
 
 @given(st.integers(0, 40_000), st.integers(0, 2**32 - 1))
-def test_a_checksum_in_portions_is_that_of_the_whole(size, seed):
+def test_a_checksum_in_chunks_is_that_of_the_whole(size, seed):
     data = np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache, "PORTION", 8 * cache.WIDTH * 2)
+        patch.setattr(cache, "CHECKSUM_CHUNK_BYTES", 2 * cache.CHECKSUM_ROW_BYTES)
         assert cache._checksum_of_file(io.BytesIO(data.tobytes()), size) == cache._checksum(data)
 
 
-def test_a_text_is_parsed_into_files_as_into_memory(source, tmp_path):
+def test_a_text_is_parsed_into_temporary_files_as_into_memory(source):
     generator = np.random.default_rng(0)
     lines = (
         f"{','.join(map(str, generator.integers(0, 50, 3)))} {generator.integers(0, 99)}:0.5 {100 + i % 7}:{i}"
         for i in range(60_000)  # more than one block
     )
     source.write_text("\n".join(lines) + "\n")
-    right, part = sparse_text.read(source, cache=False)[0], sparse_text.read(source, memory_map=True)[0]
-    assert identical(part.X, right.X) and identical(part.Y, right.Y) and mapped(part.X)
+    right, split = sparse_text.read(source, cache=False)[0], sparse_text.read(source, memory_map=True)[0]
+    assert identical(split.X, right.X) and identical(split.Y, right.Y) and is_mapped(split.X)
 
 
-def test_a_mapped_part_without_entries_or_without_a_cache(source, monkeypatch, tmp_path):
+def test_memory_map_accepts_no_entries_but_needs_the_cache(source):
     source.write_bytes(b"2 5 4\n \n \n")
     assert sparse_text.read(source, memory_map=True)[0].X.shape == (2, 5)
-    with pytest.raises(OptionError, match="memory_map maps the cache's files; it cannot be without cache"):
+    with pytest.raises(OptionError, match="memory_map maps the cache's files, so it needs cache=True"):
         load(source, cache=False, memory_map=True)
     assert load(source, memory_map=True).train.Y.shape == (2, 4)
 
@@ -170,16 +170,12 @@ LIMITED = """
 import resource, sys
 import numpy as np
 import holobind as hb
-from holobind.data import cache, load, sparse_text
-from holobind.errors import OptionError
-from holobind.data.batches import SparseExamples, label_rows, ragged_labels
-import holobind.learning
 
 source, points, each = sys.argv[1], int(sys.argv[2]), 64
 def used():
     return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmData"))
-config = hb.ModelConfig(network="fc", hidden=(4,), dim=8, epochs=1, batch_size=2048, patience=0)
-hb.learn(hb.data.synthetic("bibtex", scale=0.1).train, config)  # everything that is loaded once
+configs = hb.ModelConfig(network="fc", hidden=(4,), dim=8), hb.TrainConfig(epochs=1, batch_size=2048, patience=0)
+hb.learn(hb.data.synthetic("bibtex", scale=0.1).train, *configs)  # loads every library that training needs
 size = points * each * 8
 resource.setrlimit(resource.RLIMIT_DATA, (used() + size // 2,) * 2)
 try:
@@ -187,25 +183,25 @@ try:
     raise SystemExit("there is no limit")
 except MemoryError:
     pass
-part = hb.data.load(source, memory_map=True).train
-assert part.X.nnz == points * each
-made = hb.learn(part, config)
-assert made.evaluate(hb.data.Split(part.X[:100], part.Y[:100])).points == 100
+split = hb.data.load(source, memory_map=True).train
+assert split.X.nnz == points * each
+model = hb.learn(split, *configs)
+assert model.evaluate(hb.data.Split(split.X[:100], split.Y[:100])).points == 100
 """
 
 
-def test_an_epoch_over_a_mapped_file_fits_into_less_memory_than_the_file(source):
-    """51 MB of entries, and a limit of 26 MB on what the process may add to its data: 512 bytes a point are mapped."""
+def test_an_epoch_over_a_memory_mapped_file_fits_into_less_memory_than_the_file(source):
+    """The matrices have 51 MB, and the process may allocate at most 26 MB more than it has before training."""
     points, each = 100_000, 64
     arrays = {
-        "values": np.ones(points * each, np.float32),
-        "ids": np.tile(np.arange(each, dtype=np.int32) * 3, points),
-        "id_ends": np.arange(points + 1, dtype=np.int32) * each,
-        "labels": (np.arange(points, dtype=np.int32) * 7) % 100,
-        "label_ends": np.arange(points + 1, dtype=np.int32),
+        "X_data": np.ones(points * each, np.float32),
+        "X_indices": np.tile(np.arange(each, dtype=np.int32) * 3, points),
+        "X_indptr": np.arange(points + 1, dtype=np.int32) * each,
+        "Y_indices": (np.arange(points, dtype=np.int32) * 7) % 100,
+        "Y_indptr": np.arange(points + 1, dtype=np.int32),
     }
-    facts = {"shape": [points, 200, 100], "declared": True}
-    cache.write(cache.location(source, one_based=False), cache.fingerprint(source), facts, arrays)
+    metadata = {"shape": [points, 200, 100], "has_header": True}
+    cache.write(cache.cache_path(source, one_based=False), cache.fingerprint(source), metadata, arrays)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", LIMITED, str(source), str(points)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
@@ -213,7 +209,7 @@ def test_an_epoch_over_a_mapped_file_fits_into_less_memory_than_the_file(source)
 
 
 @given(st.integers(1, 40_000), st.integers(0, 2**32 - 1))
-def test_the_checksum_sees_a_change_and_an_exchange(size, seed):
+def test_the_checksum_detects_a_change_and_an_exchange(size, seed):
     generator = np.random.default_rng(seed)
     data = generator.integers(0, 256, size, dtype=np.uint8)
     checksum = cache._checksum(data)
@@ -226,14 +222,14 @@ def test_the_checksum_sees_a_change_and_an_exchange(size, seed):
     assert (cache._checksum(exchanged) == checksum) == np.array_equal(exchanged, data)
 
 
-def test_the_checksum_sees_rows_and_columns_exchanged():
-    words = np.random.default_rng(0).integers(0, 2**63, (4, cache.WIDTH), dtype=np.uint64)
+def test_the_checksum_detects_exchanged_rows_and_columns():
+    words = np.random.default_rng(0).integers(0, 2**63, (4, cache.CHECKSUM_COLUMNS), dtype=np.uint64)
     checksum = cache._checksum(words.view(np.uint8).ravel())
     for other in (words[[1, 0, 2, 3]], np.roll(words, 1, axis=1)):
         assert cache._checksum(np.ascontiguousarray(other).view(np.uint8).ravel()) != checksum
 
 
-def test_a_cache_that_cannot_be_written_is_no_reason_to_fail(source, monkeypatch, tmp_path):
+def test_a_cache_that_cannot_be_written_is_not_an_error(source, monkeypatch, tmp_path):
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("HOLOBIND_CACHE", str(tmp_path / "file" / "below"))
     assert len(sparse_text.read(source)[0]) == 2
@@ -242,22 +238,13 @@ def test_a_cache_that_cannot_be_written_is_no_reason_to_fail(source, monkeypatch
 def test_small_files_are_not_cached(source, monkeypatch):
     monkeypatch.undo()
     sparse_text.read(source)
-    assert not cache.location(source, one_based=False).exists()
+    assert not cache.cache_path(source, one_based=False).exists()
 
 
-def test_the_place_of_the_cache_can_be_chosen(monkeypatch, tmp_path):
+def test_the_cache_directory_can_be_chosen(monkeypatch, tmp_path):
     monkeypatch.delenv("HOLOBIND_CACHE")
     monkeypatch.setattr(cache.sys, "platform", "linux")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert cache.directory() == tmp_path / "holobind"
+    assert cache.cache_dir() == tmp_path / "holobind"
     monkeypatch.setenv("HOLOBIND_CACHE", str(tmp_path / "own"))
-    assert cache.directory() == tmp_path / "own"
-
-
-def test_a_file_takes_its_place_whole_or_not_at_all(tmp_path):
-    target = tmp_path / "file"
-    target.write_bytes(b"old")
-    with pytest.raises(KeyError), cache.replacing(target) as file:
-        file.write(b"half")
-        raise KeyError
-    assert target.read_bytes() == b"old" and list(tmp_path.iterdir()) == [target]
+    assert cache.cache_dir() == tmp_path / "own"

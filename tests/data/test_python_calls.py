@@ -1,4 +1,4 @@
-"""The corpus made from Python code."""
+"""The corpus that is built from Python code."""
 
 import sys
 
@@ -7,7 +7,7 @@ from helpers.twins import identical
 
 from holobind import data
 from holobind.data import Tfidf
-from holobind.data.python_calls import functions, part_of
+from holobind.data.python_calls import functions, split_of_module
 from holobind.errors import DataError
 
 
@@ -29,26 +29,28 @@ class A:
 
 
 @pytest.mark.parametrize("source", [b"def f(:", b"\0", b"\xff\xfe", b"def f():\n\treturn 1\n        return 2"])
-def test_what_is_not_python_has_no_functions(source):
+def test_text_that_is_not_python_has_no_functions(source):
     assert functions(source) == []
 
 
-def test_a_fifth_of_all_modules_is_for_testing():
-    assert sum(part_of(f"package/module{i}.py") == "test" for i in range(10_000)) == pytest.approx(2000, rel=0.1)
+def test_a_fifth_of_the_modules_is_in_the_test_split():
+    assert sum(split_of_module(f"package/module{i}.py") == "test" for i in range(10_000)) == pytest.approx(
+        2000, rel=0.1
+    )
 
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A package whose import would fail: it is only read."""
-    place = tmp_path / "toypackage"
-    (place / "tests").mkdir(parents=True)
-    (place / "__init__.py").write_text("raise RuntimeError('imported')\n")
+    """A package that raises an error if it is imported."""
+    folder = tmp_path / "toypackage"
+    (folder / "tests").mkdir(parents=True)
+    (folder / "__init__.py").write_text("raise RuntimeError('imported')\n")
     for i in range(40):
-        (place / f"module{i}.py").write_text(f"def work{i}(x):\n    'Does {i}.'\n    return open(str(x), rare{i}())\n")
-    (place / "tests" / "test_it.py").write_text("def test_it():\n    open(str(1))\n")
-    (place / "broken.py").write_text("def (")
+        (folder / f"module{i}.py").write_text(f"def work{i}(x):\n    'Does {i}.'\n    return open(str(x), rare{i}())\n")
+    (folder / "tests" / "test_it.py").write_text("def test_it():\n    open(str(1))\n")
+    (folder / "broken.py").write_text("def (")
     monkeypatch.syspath_prepend(str(tmp_path))
-    return place
+    return folder
 
 
 def test_the_corpus_follows_its_definition(package):
@@ -56,19 +58,19 @@ def test_the_corpus_follows_its_definition(package):
     assert dataset.label_names == ["open", "str"]  # rare0 to rare39 are called once
     texts = dataset.train.texts + dataset.test.texts
     assert sorted(texts) == sorted(f"work{i} x Does {i}." for i in range(40))
-    for side, part in dataset.splits.items():
-        modules = [f"toypackage/module{text.split()[0].removeprefix('work')}.py" for text in part.texts]
-        assert {part_of(m) for m in modules} == {side} and modules == sorted(modules)
+    for name, split in dataset.splits.items():
+        modules = [f"toypackage/module{text.split()[0].removeprefix('work')}.py" for text in split.texts]
+        assert {split_of_module(m) for m in modules} == {name} and modules == sorted(modules)
     assert "toypackage" not in sys.modules
-    plain, X = Tfidf.fit(dataset.train.texts, plain=True)
-    assert dataset.feature_names == plain.words and identical(dataset.train.X, X)
+    tfidf, X = Tfidf.fit(dataset.train.texts, words_only=True)
+    assert dataset.feature_names == tfidf.words and identical(dataset.train.X, X)
 
 
-def test_it_is_the_same_every_time_and_cached(package, monkeypatch, tmp_path):
+def test_the_corpus_is_the_same_every_time_and_cached(package, monkeypatch, tmp_path):
     monkeypatch.setenv("HOLOBIND_CACHE", str(tmp_path / "cache"))
     first, second = data.python_calls(["toypackage"]), data.python_calls(["toypackage"])
     assert len(list((tmp_path / "cache" / "corpora").iterdir())) == 1
-    for a, b in zip(first.parts.values(), second.parts.values(), strict=True):
+    for a, b in zip(first.splits.values(), second.splits.values(), strict=True):
         assert identical(a.X, b.X) and identical(a.Y, b.Y) and a.texts == b.texts
     assert first.label_names == second.label_names and first.name == second.name == "python-calls"
     stored = next((tmp_path / "cache" / "corpora").iterdir())
@@ -80,20 +82,20 @@ def test_it_is_the_same_every_time_and_cached(package, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["no_such_package_anywhere", "os.path", "", "../etc"])
-def test_a_package_that_is_not_there_is_told(name):
+def test_a_package_that_is_not_installed_is_an_error(name):
     with pytest.raises(DataError, match="is not installed"):
         data.python_calls([name])
 
 
-def test_too_little_code_is_told():
+def test_too_little_code_is_an_error():
     with pytest.raises(DataError, match="too few"):
         data.python_calls(["this"], cache=False)
     with pytest.raises(DataError, match="no Python source"):
         data.python_calls(["sys"], cache=False)
 
 
-def test_an_installed_package_has_a_power_law():
+def test_the_labels_of_an_installed_package_have_a_long_tail():
     dataset = data.python_calls(["scipy"])
     found = data.statistics(dataset)
     assert found["train points"] > 3000 and found["labels"] > 1000
-    assert found["tail share"] > 0.5 and found["most frequent label"] > 300
+    assert found["tail fraction"] > 0.5 and found["most frequent label"] > 300

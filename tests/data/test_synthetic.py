@@ -1,4 +1,4 @@
-"""Synthetic datasets have the shape that is asked for, and something to learn."""
+"""Synthetic datasets have the statistics of the published ones, and labels that can be learned."""
 
 import numpy as np
 import pytest
@@ -9,26 +9,26 @@ from holobind.errors import OptionError
 
 
 @pytest.mark.parametrize("name", data.PUBLISHED)
-def test_every_published_dataset_has_a_synthetic_twin(name):
-    about = data.published(name)
-    scale = min(1, 1500 / about.train)
+def test_statistics_follow_those_of_every_published_dataset(name):
+    info = data.published(name)
+    scale = min(1, 1500 / info.train)
     dataset = data.synthetic(name, scale=scale)
     found = data.statistics(dataset)
-    assert found["train points"] == round(about.train * scale)
-    assert found["features"] == max(16, round(about.features * scale))
-    assert found["labels"] == max(4, round(about.labels * scale))
-    if found["labels"] > 8 * about.labels_a_point:
-        assert found["labels a point"] == pytest.approx(about.labels_a_point, rel=0.1)
-    if found["features"] > 4 * about.features_a_point:
-        assert found["features a point"] == pytest.approx(about.features_a_point, rel=0.05)
-    for part in dataset.splits.values():
-        assert np.isfinite(part.X.data).all() and part.X.dtype == np.float32 and set(part.Y.data) == {1}
-        for m in (part.X, part.Y):
+    assert found["train points"] == round(info.train * scale)
+    assert found["features"] == max(16, round(info.features * scale))
+    assert found["labels"] == max(4, round(info.labels * scale))
+    if found["labels"] > 8 * info.labels_per_point:
+        assert found["labels per point"] == pytest.approx(info.labels_per_point, rel=0.1)
+    if found["features"] > 4 * info.features_per_point:
+        assert found["features per point"] == pytest.approx(info.features_per_point, rel=0.05)
+    for split in dataset.splits.values():
+        assert np.isfinite(split.X.data).all() and split.X.dtype == np.float32 and set(split.Y.data) == {1}
+        for m in (split.X, split.Y):
             m.check_format(full_check=True)
             ascending = np.diff(m.indices.astype(np.int64)) > 0
             ascending[m.indptr[1:-1] - 1] = True
             assert ascending.all()
-        assert np.allclose(part.X.power(2).sum(1), 1, atol=1e-3)
+        assert np.allclose(split.X.power(2).sum(1), 1, atol=1e-3)
 
 
 def test_the_same_seed_gives_the_same_dataset():
@@ -47,18 +47,18 @@ def test_frequencies_follow_a_power_law():
 
 
 @pytest.mark.parametrize("name", ["eurlex-4k", "bibtex", "mediamill", "wiki10-31k"])
-def test_the_features_tell_the_labels(name):
+def test_the_labels_can_be_learned_from_the_features(name):
     dataset = data.synthetic(name, scale=0.1)
     train, test = dataset.train, dataset.test
-    centres = (train.X.T @ train.Y).toarray()  # about the least one can learn: the mean point of each label
+    centres = (train.X.T @ train.Y).toarray()  # a nearest centroid classifier
     centres /= np.linalg.norm(centres, axis=0) + 1e-9
     found = metrics.precision_at_k(test.Y, metrics.top_k(test.X @ centres, 1))[0]
     constant = 100 * test.Y.sum(0).max() / len(test)
     assert found > 1.5 * constant + 5
 
 
-def test_wrong_names_and_scales_are_told():
-    with pytest.raises(OptionError, match="dataset 'mnist' is unknown; there are mediamill, bibtex"):
+def test_unknown_names_and_invalid_scales_are_errors():
+    with pytest.raises(OptionError, match="dataset 'mnist' is unknown; choose one of mediamill, bibtex"):
         data.synthetic("mnist")
     for scale in (0, -1, float("nan"), float("inf")):
         with pytest.raises(OptionError, match="scale must be a number above 0"):

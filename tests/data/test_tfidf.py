@@ -1,4 +1,4 @@
-"""Features of texts, against their definition."""
+"""Tf-idf features of texts, against their definition."""
 
 import re
 from collections import Counter
@@ -12,10 +12,24 @@ from hypothesis import strategies as st
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from holobind.data import Tfidf
-from holobind.data import tfidf as words
+from holobind.data import tfidf as module
 
-SAID = ["Cooking", "cooked", "cook", "COOKS_well", "coo", "Öl", "ölig", "öliges", "a", "2024", "20245", "_the_", "end."]
-documents = st.lists(st.lists(st.sampled_from(SAID), max_size=40).map(" ".join), max_size=12)
+WORDS = [
+    "Cooking",
+    "cooked",
+    "cook",
+    "COOKS_well",
+    "coo",
+    "Öl",
+    "ölig",
+    "öliges",
+    "a",
+    "2024",
+    "20245",
+    "_the_",
+    "end.",
+]
+documents = st.lists(st.lists(st.sampled_from(WORDS), max_size=40).map(" ".join), max_size=12)
 
 
 def features_by_definition(text):
@@ -30,12 +44,12 @@ def features_by_definition(text):
     return counts
 
 
-def fit_by_definition(texts, most=40_000):
+def fit_by_definition(texts, max_features=40_000):
     """(words, idf, dense rows) of texts."""
     counted = [features_by_definition(text) for text in texts]
     df = Counter(name for counts in counted for name in counts)
-    least = 2 if any(n >= 2 for n in df.values()) else 1
-    names = sorted(sorted((f for f in df if df[f] >= least), key=lambda f: (-df[f], f))[:most])
+    min_df = 2 if any(n >= 2 for n in df.values()) else 1
+    names = sorted(sorted((f for f in df if df[f] >= min_df), key=lambda f: (-df[f], f))[:max_features])
     idf = [(3 + log((1 + len(texts)) / (1 + df[f]))) * (0.7 if "*" in f else 1) for f in names]
     rows = np.array([[w * (1 + log(c[f])) if f in c else 0 for f, w in zip(names, idf, strict=True)] for c in counted])
     rows = rows.reshape(len(texts), len(names))
@@ -43,75 +57,77 @@ def fit_by_definition(texts, most=40_000):
     return names, np.array(idf), rows / np.where(lengths > 0, lengths, 1)
 
 
-def corpus(texts=60, seed=0):
+def corpus(n_texts=60, seed=0):
     """Texts of 25 to 40 words, some common and some rare."""
     generator = np.random.default_rng(seed)
     letters = np.array(list("abö3"))
     known = ["".join(generator.choice(letters, size=generator.integers(1, 9))) for _ in range(300)]
     chances = 1 / np.arange(1, 301)
-    said = [generator.choice(known, size=generator.integers(25, 41), p=chances / chances.sum()) for _ in range(texts)]
-    return [" ".join(text) for text in said]
+    texts_of_words = [
+        generator.choice(known, size=generator.integers(25, 41), p=chances / chances.sum()) for _ in range(n_texts)
+    ]
+    return [" ".join(text) for text in texts_of_words]
 
 
-@pytest.mark.parametrize("most", [40_000, 100, 7])
+@pytest.mark.parametrize("max_features", [40_000, 100, 7])
 @pytest.mark.parametrize("seed", [0, 1])
-def test_features_are_those_of_the_definition(monkeypatch, most, seed):
-    monkeypatch.setattr(words, "MOST", most)
+def test_features_are_those_of_the_definition(monkeypatch, max_features, seed):
+    monkeypatch.setattr(module, "MAX_FEATURES", max_features)
     texts = corpus(seed=seed)
-    names, idf, rows = fit_by_definition(texts, most)
+    names, idf, rows = fit_by_definition(texts, max_features)
     fitted, X = Tfidf.fit(texts)
     assert fitted.words == names
     np.testing.assert_allclose(fitted.idf, idf, rtol=1e-6)
     np.testing.assert_allclose(X.toarray(), rows, atol=1e-6)
 
 
-def test_a_text_keeps_its_heaviest_features_and_plain_ones_all(monkeypatch):
+def test_a_text_keeps_its_largest_features_and_with_words_only_all(monkeypatch):
     texts = corpus()
-    everything, plain = Tfidf.fit(texts)[1].toarray(), Tfidf.fit(texts, plain=True)[1]
-    monkeypatch.setattr(words, "HEAVIEST", 5)
+    everything, words_only = Tfidf.fit(texts)[1].toarray(), Tfidf.fit(texts, words_only=True)[1]
+    monkeypatch.setattr(module, "MAX_FEATURES_PER_TEXT", 5)
     fitted, X = Tfidf.fit(texts)
-    wanted = np.zeros_like(everything)
-    for row, found in zip(everything, wanted, strict=True):
+    expected = np.zeros_like(everything)
+    for row, found in zip(everything, expected, strict=True):
         kept = np.argsort(-row, kind="stable")[:5]
         found[kept] = row[kept] / np.linalg.norm(row[kept])
-    np.testing.assert_allclose(X.toarray(), wanted, atol=1e-6)
+    np.testing.assert_allclose(X.toarray(), expected, atol=1e-6)
     assert identical(fitted.transform(texts), X)
-    assert identical(Tfidf.fit(texts, plain=True)[1], plain)
+    assert identical(Tfidf.fit(texts, words_only=True)[1], words_only)
 
 
 @given(documents)
-def test_a_text_has_the_same_features_when_fitted_and_later(texts):
+def test_fit_and_transform_give_the_same_features(texts):
     fitted, X = Tfidf.fit(texts)
     assert identical(fitted.transform(texts), X)
     assert identical(Tfidf(fitted.words, fitted.idf).transform(texts), X)
 
 
 @given(documents)
-def test_plain_features_are_those_of_scikit_learn(texts):
+def test_words_only_features_are_those_of_scikit_learn(texts):
     theirs = TfidfVectorizer(sublinear_tf=True, token_pattern=r"[^\W_]{2,}")
-    texts = [*texts, "the end"]  # without any word it fails
+    texts = [*texts, "the end"]  # scikit-learn fails without any word
     rows = theirs.fit_transform(texts).toarray()
-    fitted, X = Tfidf.fit(texts, plain=True)
-    assert fitted.plain and fitted.words == theirs.get_feature_names_out().tolist()
+    fitted, X = Tfidf.fit(texts, words_only=True)
+    assert fitted.words_only and fitted.words == theirs.get_feature_names_out().tolist()
     np.testing.assert_allclose(fitted.idf, theirs.idf_, rtol=1e-6)
     np.testing.assert_allclose(X.toarray(), rows, atol=1e-6)
     assert identical(fitted.transform(texts), X)
 
 
-@pytest.mark.parametrize(("length", "times"), [(31, 1), (32, 4)])
-def test_the_first_eight_words_count_more_in_a_long_text_only(length, times):
+@pytest.mark.parametrize(("length", "repeats"), [(31, 1), (32, 4)])
+def test_the_first_eight_words_count_more_in_a_long_text_only(length, repeats):
     text = " ".join(["on"] * 7 + ["fish"] + ["rice"] * (length - 8))
     fish, rice, _ = Tfidf(["fish", "rice", "rice*"], np.ones(3)).transform([text]).toarray()[0]
-    assert rice / fish == pytest.approx((1 + log(length - 8)) / (1 + log(times)))
+    assert rice / fish == pytest.approx((1 + log(length - 8)) / (1 + log(repeats)))
 
 
-@pytest.mark.parametrize("portion", [1, 7, 59])
-@pytest.mark.parametrize("plain", [True, False])
-def test_portions_change_nothing(monkeypatch, portion, plain):
+@pytest.mark.parametrize("size", [1, 7, 59])
+@pytest.mark.parametrize("words_only", [True, False])
+def test_the_size_of_chunks_does_not_matter(monkeypatch, size, words_only):
     texts = corpus()
-    whole, X = Tfidf.fit(texts, plain=plain)
-    monkeypatch.setattr(words, "PORTION", portion)
-    fitted, rows = Tfidf.fit(texts, plain=plain)
+    whole, X = Tfidf.fit(texts, words_only=words_only)
+    monkeypatch.setattr(module, "TEXTS_PER_CHUNK", size)
+    fitted, rows = Tfidf.fit(texts, words_only=words_only)
     assert fitted.words == whole.words and np.array_equal(fitted.idf, whole.idf)
     assert identical(rows, X) and identical(fitted.transform(texts), X)
 
@@ -123,33 +139,33 @@ def test_rows_are_sorted_float32_of_length_1():
     assert np.allclose(np.linalg.norm(X.toarray(), axis=1), [0] + [1] * 60)
 
 
-def test_words_it_was_not_fitted_on_count_for_nothing_but_their_beginnings_may():
+def test_unknown_words_are_ignored_but_their_prefixes_may_be_known():
     fitted, _ = Tfidf.fit(["cooked rice", "cooking rice"])
     assert fitted.words == ["cook*", "rice", "rice*"]
     unknown, cooks, rice, more = fitted.transform(["unknown words", "Cookery", "rice", "rice pudding"]).toarray()
     assert not unknown.any() and cooks.tolist() == [1, 0, 0] and np.array_equal(rice, more)
 
 
-def test_texts_that_share_nothing_keep_everything():
+def test_texts_without_a_common_word_keep_all_features():
     assert Tfidf.fit(["red fish", "blue"])[0].words == ["blue", "blue*", "fish", "fish*", "red"]
 
 
-@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("words_only", [True, False])
 @pytest.mark.parametrize("texts", [[], [""], ["", "a _ !"]])
-def test_no_words_are_no_features(texts, plain):
-    fitted, X = Tfidf.fit(texts, plain=plain)
+def test_texts_without_words_have_no_features(texts, words_only):
+    fitted, X = Tfidf.fit(texts, words_only=words_only)
     assert fitted.words == [] and X.shape == (len(texts), 0)
     assert fitted.transform(["some words", ""]).shape == (2, 0)
-    assert Tfidf.fit(["some words"], plain=plain)[0].transform(texts).nnz == 0
+    assert Tfidf.fit(["some words"], words_only=words_only)[0].transform(texts).nnz == 0
 
 
-def test_without_long_words_there_are_no_beginnings_and_every_word_counts_once():
+def test_without_long_words_there_are_no_prefixes_and_every_word_counts_once():
     texts = ["one two " * 20, "two six " * 20]
     fitted, X = Tfidf.fit(texts)
-    assert fitted.plain and fitted.words == ["two"] and identical(fitted.transform(texts), X)
+    assert fitted.words_only and fitted.words == ["two"] and identical(fitted.transform(texts), X)
     rows = Tfidf(["one", "two"], np.ones(2)).transform(["one " + "two " * 39]).toarray()
     assert rows[0, 1] / rows[0, 0] == pytest.approx(1 + log(39))
 
 
-def test_a_word_without_weight_leaves_a_row_of_zeros():
+def test_an_idf_of_zero_gives_a_row_of_zeros():
     assert Tfidf(["fish"], np.zeros(1)).transform(["fish"]).toarray().tolist() == [[0]]

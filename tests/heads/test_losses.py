@@ -168,10 +168,9 @@ def test_regression_loss_holds_every_label(kind, size, counts, seed):
     book = codebook(kind, *size, seed)
     labels, offsets, sets, vectors, s = problem(book, counts, seed)
     p, m = (key.double() for key in hb.present_and_missing(book.dim, seed))
-    everything = vectors.sum(0)
     slow = lambda s: regression_by_definition(s, sets, vectors, p, m)  # noqa: E731
     same(lambda s: hb.regression_loss(s, labels, offsets, book, p, m), slow, s, 1e-3)
-    same(lambda s: hb.regression_loss(s, labels, offsets, book, p, m, everything=everything), slow, s, 1e-3)
+    same(lambda s: hb.regression_loss(s, labels, offsets, book, p, m, all_labels_sum=vectors.sum(0)), slow, s, 1e-3)
 
 
 @pytest.mark.parametrize("kind", ["orbit", "random", "dense"])
@@ -292,7 +291,12 @@ def test_zero_outputs_lose_one_for_each_label():
     assert_close(hb.softmax_loss(torch.zeros(2, 16), labels, offsets, book), torch.tensor(math.log(50)))
 
 
-def test_what_is_refused():
+def test_the_frequency_prior_is_a_power_of_relative_smoothed_counts():
+    prior = hb.frequency_prior(torch.tensor([0, 3, 100, 1]), 0.5)
+    assert_close(prior.exp(), torch.tensor([0.5, 3.5, 100.5, 1.5]).div(100.5).sqrt())
+
+
+def test_invalid_arguments_are_refused():
     book = hb.OrbitCodebook(50, 16)
     p, m = hb.present_and_missing(16)
     labels, offsets, _ = ragged(50, [2, 3])

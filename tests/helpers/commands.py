@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from holobind.cli import main as cli
-from holobind.cli import models as model_cli
+from holobind.cli import train as train_cli
 
 
 def run(capsys, *arguments, stdin=b""):
@@ -22,18 +22,24 @@ def run(capsys, *arguments, stdin=b""):
     return ended.value.code, out, err
 
 
-def interrupted_at(monkeypatch, epoch, step):
-    """Training gets a Ctrl-C after one of its steps."""
-    watch = model_cli._watch
+def is_one_line_error(result, *parts):
+    """Whether a result of `run` is exit code 2, nothing on stdout and one line on stderr with all `parts`."""
+    code, out, err = result
+    return code == 2 and out == "" and err.count("\n") == 1 and all(part in err for part in parts)
 
-    def watched(*arguments, **options):
-        found = watch(*arguments, **options)
 
-        def training(at, plan):
-            found.training(at, plan)
-            if (at.epoch, at.step) == (epoch, step):
+def interrupt_training(monkeypatch, epoch, step):
+    """Send Ctrl-C to this process when training finishes a step."""
+    make_callbacks = train_cli.make_callbacks
+
+    def make_interrupting(*arguments, **options):
+        callbacks = make_callbacks(*arguments, **options)
+
+        def on_train(state, config):
+            callbacks.on_train(state, config)
+            if (state.epoch, state.step) == (epoch, step):
                 signal.raise_signal(signal.SIGINT)
 
-        return replace(found, training=training)
+        return replace(callbacks, on_train=on_train)
 
-    monkeypatch.setattr(model_cli, "_watch", watched)
+    monkeypatch.setattr(train_cli, "make_callbacks", make_interrupting)

@@ -14,7 +14,7 @@ from helpers.training import data, model, run, weights
 from safetensors.torch import save_file
 
 import holobind as hb
-from holobind.training import loop as train
+from holobind.training import loop
 
 SHAPES = ("fc", "linear_skip", "bce", "cnn", "lstm")
 UNEVEN = {"batch_size": 130, "epochs": 2}  # 391 rows: the last batch has one, so one process has none of it
@@ -39,16 +39,16 @@ class Signalled:
         return self.inner.batch(index)
 
 
-def plain(part, name, plan=None, **options):
+def plain(split, name, config=None, **options):
     """Without dropout, whose draws depend on the number of processes."""
-    made = model(part, name, dropout=0.0)
-    return made, run(part, made, plan, **options)
+    made = model(split, name, dropout=0.0)
+    return made, run(split, made, config, **options)
 
 
 def scored():
     """Heads whose top k every process finds alone, and all of them together."""
-    part = data()
-    X = part.X[:40]
+    split = data()
+    X = split.X[:40]
     heads = {
         "orbit": hb.HolographicHead(None, LABELS, DIM),
         "random": hb.HolographicHead(None, LABELS, DIM, "random"),
@@ -65,8 +65,8 @@ def scored():
 def main():
     place = Path(sys.argv[1])
     torch.set_num_threads(1)
-    fabric = train.launch()
-    rank, part = fabric.global_rank, data()
+    fabric = loop.launch()
+    rank, split = fabric.global_rank, data()
     found = {"world": fabric.world_size}
 
     def keep(name, made, at):
@@ -74,38 +74,38 @@ def main():
         found[name] = asdict(at)
 
     for name in SHAPES:
-        keep(name, *plain(part, name, fabric=fabric))
-    keep("uneven", *plain(part, "linear_skip", UNEVEN, fabric=fabric))
+        keep(name, *plain(split, name, fabric=fabric))
+    keep("uneven", *plain(split, "linear_skip", UNEVEN, fabric=fabric))
 
-    # One process is told to stop: both do, at the same step, and go on from the first one's checkpoint.
-    made = model(part, "linear_skip")
-    examples = made.examples(part.X)
+    # One process is reported to stop: both do, at the same step, and go on from the first one's checkpoint.
+    made = model(split, "linear_skip")
+    examples = made.examples(split.X)
     path = place / "checkpoint"
     try:
         mine = Signalled(examples, 20) if rank == 1 else examples
-        train.fit(made, mine, part.Y, train.TrainConfig(**UNEVEN | {"batch_size": 16}), checkpoint=path, fabric=fabric)
-    except train.Stopped:
+        loop.fit(made, mine, split.Y, loop.TrainConfig(**UNEVEN | {"batch_size": 16}), checkpoint=path, fabric=fabric)
+    except loop.TrainingInterrupted:
         found["stopped"] = True
     torch.distributed.barrier()
     for name, options in (("resumed", {"checkpoint": path, "resume": True}), ("straight", {})):
-        made = model(part, "linear_skip")
-        plan = train.TrainConfig(**UNEVEN | {"batch_size": 16})
-        keep(name, made, train.fit(made, made.examples(part.X), part.Y, plan, fabric=fabric, **options))
+        made = model(split, "linear_skip")
+        config = loop.TrainConfig(**UNEVEN | {"batch_size": 16})
+        keep(name, made, loop.fit(made, made.examples(split.X), split.Y, config, fabric=fabric, **options))
 
     try:
         lone = place / f"only-{rank}"
         (place / "only-0").write_bytes(b"")
         torch.distributed.barrier()
-        plain(part, "fc", checkpoint=lone, resume=True, fabric=fabric)
+        plain(split, "fc", checkpoint=lone, resume=True, fabric=fabric)
     except hb.FileError as error:
         found["refused"] = str(error)
 
     for name, one, X in scored():
         alone, together = one.top_k(X, 7), one.top_k(X, 7, distributed=True)
         found[f"top {name}"] = [(alone[1] == together[1]).all().item(), float(abs(alone[0] - together[0]).max())]
-    made = hb.learn(part, hb.ModelConfig())
+    made = hb.learn(split, hb.ModelConfig())
     save_file(weights(made), place / f"solved.{rank}.safetensors")
-    found["evaluation"] = [made.evaluate(part, distributed=yes).as_json() for yes in (False, True)]
+    found["evaluation"] = [made.evaluate(split, distributed=yes).as_json() for yes in (False, True)]
     (place / f"{rank}.json").write_text(json.dumps(found))
 
 

@@ -48,9 +48,9 @@ def build(network="linear", options=HEADS[0], bias=True, **more):
     return Model(body, head, SEEN, **more).eval()
 
 
-def text_model(plain=False):
-    tfidf, features = Tfidf.fit(TEXTS, plain=plain)
-    part = Split(features, Y, TEXTS)
+def text_model(words_only=False):
+    tfidf, features = Tfidf.fit(TEXTS, words_only=words_only)
+    split = Split(features, Y, TEXTS)
     return hb.learn(
-        part, hb.ModelConfig(l2=0.1, text=False), tfidf=tfidf, label_names=[f"label {i}\r\x85é" for i in range(L)]
+        split, hb.ModelConfig(l2=0.1, text=False), tfidf=tfidf, label_names=[f"label {i}\r\x85é" for i in range(L)]
     )

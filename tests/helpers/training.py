@@ -20,17 +20,23 @@ import holobind as hb
 from holobind import metrics
 from holobind.data.batches import TokenExamples
 from holobind.networks import FC, AttentionLstm, XmlCnn
-from holobind.training import loop as train
+from holobind.training import loop
+from holobind.training.config import split_options
 
-PLAN = {"epochs": 4, "batch_size": 32, "learning_rate": 3e-3, "patience": 0, "validation": 0.2, "seed": 5}
+CONFIG = {"epochs": 4, "batch_size": 32, "learning_rate": 3e-3, "patience": 0, "validation_fraction": 0.2, "seed": 5}
+
+
+def configs(**options):
+    """The two configs of some options."""
+    return split_options(options)
 
 
 def data():
     return hb.data.synthetic("bibtex", scale=0.1, seed=3).train
 
 
-def model(part, what="fc", dropout=0.2):
-    features, labels = part.X.shape[1], part.Y.shape[1]
+def model(split, what="fc", dropout=0.2):
+    features, labels = split.X.shape[1], split.Y.shape[1]
     if what == "bce":
         network, head = FC(features, (24,), dropout=dropout, seed=1), hb.LinearHead(24, labels, seed=1)
     elif what == "linear_skip":
@@ -49,17 +55,17 @@ def model(part, what="fc", dropout=0.2):
         network = FC(features, (24, 24), dropout=dropout, seed=1)
         head = hb.HolographicHead(24, labels, 16, loss="query", seed=1)
     order = np.random.default_rng(2).permutation(labels) if what == "fc" else None
-    return hb.Model(network, head, metrics.frequencies(part.Y), order=order)
+    return hb.Model(network, head, metrics.frequencies(split.Y), label_order=order)
 
 
-def run(part, made, plan=None, **options):
-    examples = made.examples(part.X) if isinstance(made.network, FC) else words(part)
-    return train.fit(made, examples, part.Y, train.TrainConfig(**PLAN | (plan or {})), **options)
+def run(split, made, config=None, **options):
+    examples = made.examples(split.X) if isinstance(made.network, FC) else words(split)
+    return loop.fit(made, examples, split.Y, loop.TrainConfig(**CONFIG | (config or {})), **options)
 
 
-def words(part):
+def words(split):
     """The features of a row as the words of a text."""
-    return TokenExamples((part.X.indices + 2).astype(np.int32), part.X.indptr.astype(np.int64))
+    return TokenExamples((split.X.indices + 2).astype(np.int32), split.X.indptr.astype(np.int64))
 
 
 def weights(made):
@@ -72,11 +78,11 @@ def same(a, b):
 
 def timeless(history):
     """What of a history does not depend on the clock."""
-    return [{k: v for k, v in entry.items() if k not in ("seconds", "rows a second")} for entry in history]
+    return [{k: v for k, v in entry.items() if k not in ("seconds", "rows per second")} for entry in history]
 
 
 def main(arguments=None, connection=None):
-    """What this script does; `connection` is told every step."""
+    """What this script does; `connection` is reported every step."""
     parser = argparse.ArgumentParser()
     parser.add_argument("out")
     parser.add_argument("--checkpoint", type=Path)
@@ -85,27 +91,27 @@ def main(arguments=None, connection=None):
     parser.add_argument("--slow", type=float, default=0.0, help="seconds to sleep after each step")
     parser.add_argument("--what", default="fc")
     parser.add_argument("--dropout", type=float, default=0.2)
-    parser.add_argument("--plan", type=json.loads, default={})
+    parser.add_argument("--config", type=json.loads, default={})
     chosen = parser.parse_args(arguments)
     torch.set_num_threads(1)
-    part = data()
-    made = model(part, chosen.what, chosen.dropout)
+    split = data()
+    made = model(split, chosen.what, chosen.dropout)
 
-    def told(at, plan):
+    def reported(state, config):
         if connection is not None:
-            connection.send((at.epoch, at.step))
+            connection.send((state.epoch, state.step))
         time.sleep(chosen.slow)
 
-    fabric = train.launch()
+    fabric = loop.launch()
     name = f"{chosen.out}.{fabric.global_rank}" if fabric.world_size > 1 else chosen.out
-    options = {"checkpoint": chosen.checkpoint, "resume": chosen.resume, "every": chosen.every}
+    options = {"checkpoint": chosen.checkpoint, "resume": chosen.resume, "checkpoint_seconds": chosen.every}
     try:
-        at = run(part, made, chosen.plan, on_progress=told, fabric=fabric, **options)
-    except train.Stopped:
+        state = run(split, made, chosen.config, on_progress=reported, fabric=fabric, **options)
+    except loop.TrainingInterrupted:
         Path(f"{name}.stopped").touch()
         return
     save_file(weights(made), f"{name}.safetensors")
-    Path(f"{name}.json").write_text(json.dumps(asdict(at)))
+    Path(f"{name}.json").write_text(json.dumps(asdict(state)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Slow and obvious readers, against which the fast ones are tested."""
+"""Slow and obvious implementations, against which the fast ones are tested."""
 
 import itertools
 import re
@@ -10,17 +10,16 @@ from scipy.sparse import csr_array
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 LABEL = re.compile(r"\+?\d+(\.0*)?")
 FEATURE = re.compile(r"\+?\d+")
-LARGEST = np.finfo(np.float32).max
 
 
-class Wrong(Exception):  # noqa: N818
-    """The file is not in the format; says in which line."""
+class InvalidFile(Exception):  # noqa: N818
+    """The file is not in the format; the argument is the number of the line, if there is one."""
 
 
 def nearest(text):
-    """The float32 nearest to a decimal text, found by halving the interval of all float32 numbers."""
+    """The float32 nearest to a decimal text, found by bisection of all float32 numbers."""
     exact = Fraction(text)
-    low, high = 0, 0x7F800000  # bit patterns of float32 numbers are in the order of the numbers
+    low, high = 0, 0x7F800000  # positive float32 numbers are ordered as their bit patterns
     size = abs(exact)
 
     def number(bits):
@@ -38,9 +37,9 @@ def nearest(text):
 
 
 def read_by_definition(content, one_based=False):
-    """(X, Y) of a text in the XML-Repository or svmlight multilabel format, or Wrong(line)."""
+    """(X, Y) of a text in the XML-Repository or svmlight multilabel format, or InvalidFile(line)."""
     if not content:
-        raise Wrong(None)
+        raise InvalidFile(None)
     text = content.decode("latin-1").removeprefix("\xef\xbb\xbf")
     lines = text.split("\n")
     if lines[-1] == "":
@@ -48,7 +47,7 @@ def read_by_definition(content, one_based=False):
     header = re.fullmatch(r"#?[ \t]*(\d+)[ \t]+(\d+)[ \t]+(\d+)[ \t]*\r?", lines[0])
     sizes = tuple(map(int, header.groups())) if header else None
     if sizes and max(sizes) >= 2**31:
-        raise Wrong(1)
+        raise InvalidFile(1)
     rows, empty = [], []
     for number, line in enumerate(lines[1:] if header else lines, 2 if header else 1):
         if line.startswith("#"):
@@ -59,11 +58,11 @@ def read_by_definition(content, one_based=False):
         rows.append(_row(line, number, sizes, int(one_based)))
     if sizes and sizes[0] != len(rows):
         if sizes[0] != len(rows) + len(empty):
-            raise Wrong(1)
+            raise InvalidFile(1)
         for place in reversed(empty):
             rows.insert(place, ([], {}))
     if not sizes and not rows:
-        raise Wrong(None)
+        raise InvalidFile(None)
     n_features = sizes[1] if sizes else max([f + 1 for _, x in rows for f in x], default=0)
     n_labels = sizes[2] if sizes else max([y + 1 for ys, _ in rows for y in ys], default=0)
     X = [[(f, x[f]) for f in sorted(x)] for _, x in rows]
@@ -78,28 +77,29 @@ def _row(line, number, sizes, base):
         if place == 0 and ":" not in token:
             for label in token.split(","):
                 if not LABEL.fullmatch(label):
-                    raise Wrong(number)
+                    raise InvalidFile(number)
                 labels.append(int(Fraction(label)) - base)
                 if not 0 <= labels[-1] < (sizes[2] if sizes else 2**31 - 1):
-                    raise Wrong(number)
+                    raise InvalidFile(number)
             continue
         feature, colon, value = token.partition(":")
         if not colon or not FEATURE.fullmatch(feature) or not NUMBER.fullmatch(value):
-            raise Wrong(number)
+            raise InvalidFile(number)
         f = int(feature) - base
         if not 0 <= f < (sizes[1] if sizes else 2**31 - 1) or f in features:
-            raise Wrong(number)
+            raise InvalidFile(number)
         try:
             features[f] = nearest(value)
         except OverflowError:
-            raise Wrong(number) from None
+            raise InvalidFile(number) from None
     return labels, features
 
 
-def csr(rows, width, kind):
+def csr(rows, width, dtype):
+    """A CSR matrix from rows of (column, value)."""
     ends = np.cumsum([0, *map(len, rows)])
     ids = np.array([i for row in rows for i, _ in row], int)
-    data = np.array([v for row in rows for _, v in row], kind)
+    data = np.array([v for row in rows for _, v in row], dtype)
     return csr_array((data, ids, ends), shape=(len(rows), width))
 
 

@@ -12,7 +12,7 @@ from sklearn.preprocessing import normalize
 from torch.testing import assert_close
 
 import holobind as hb
-from holobind.data.batches import Rows, SparseExamples, ragged_labels
+from holobind.data.batches import SparseBatch, SparseExamples, ragged_labels
 from holobind.networks import FC, SparseLinear
 
 seeds = st.integers(0, 2**16)
@@ -111,7 +111,7 @@ def test_fc_is_relu_between_layers(options):
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.add_(0.1)
-    h = torch.from_numpy(features().toarray()) @ network.first.weight + network.offset
+    h = torch.from_numpy(features().toarray()) @ network.first.weight + network.first_bias
     for one in network.layers:
         h = h.relu() @ one.weight.T + one.bias
     assert_close(network(rows_of(features())), h if "out_features" in options else h.relu(), atol=1e-4, rtol=1e-4)
@@ -122,7 +122,7 @@ def test_without_hidden_layers_it_is_linear_and_starts_at_nothing():
     assert network(rows_of(features())).eq(0).all()
     with torch.no_grad():
         network.first.weight.normal_(generator=torch.Generator().manual_seed(0))
-        network.offset.fill_(0.5)
+        network.first_bias.fill_(0.5)
     one, other = features(seed=1), features(seed=2)
     together = network(rows_of(sparse.csr_array(one + 2 * other))) - 0.5
     apart = network(rows_of(one)) - 0.5 + 2 * (network(rows_of(other)) - 0.5)
@@ -198,7 +198,7 @@ def test_its_config_builds_it_again(options):
         ({"hidden": ()}, "hidden layers or out_features"),
         ({"hidden": (5, 0)}, "positive sizes"),
         ({"n_features": 0}, "positive sizes"),
-        ({"hidden": (), "out_features": 3, "linear_skip": True}, "linear_skip path stands beside hidden layers"),
+        ({"hidden": (), "out_features": 3, "linear_skip": True}, "linear_skip is a layer beside hidden layers"),
         ({"linear_skip": True}, "needs out_features"),
         ({"dropout": 1.0}, "from 0 to below 1"),
         ({"feature_dropout": -0.1}, "from 0 to below 1"),
@@ -261,4 +261,4 @@ def test_a_row_of_stored_zeros_has_no_length_and_stays():
 
 def test_rows_move_between_devices():
     moved = rows_of(features()).to(torch.device("meta"))
-    assert isinstance(moved, Rows) and all(part.is_meta for part in moved)
+    assert isinstance(moved, SparseBatch) and all(split.is_meta for split in moved)

@@ -12,7 +12,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.testing import assert_close
 
 import holobind as hb
-from holobind.data.batches import TokenExamples, Tokens, bucketed
+from holobind.data.batches import TokenBatch, TokenExamples, length_buckets
 from holobind.networks import AttentionLstm, XmlCnn
 
 N = 40
@@ -76,7 +76,7 @@ def test_each_row_is_what_the_definition_gives_for_its_text_alone(kind, lengths,
 def test_the_same_text_gives_the_same_output_and_gradient_in_any_batch(kind, lengths, more, seed):
     network, texts = make(kind, sparse=False).eval(), examples(lengths, seed)
     together = batch(texts, *range(len(texts)))
-    wider = Tokens(pad(together.ids, (0, more)), together.lengths)  # longer than any text
+    wider = TokenBatch(pad(together.ids, (0, more)), together.lengths)  # longer than any text
     found = network(wider)
     assert_close(torch.cat([network(batch(texts, i)) for i in range(len(texts))]), found, atol=1e-5, rtol=1e-4)
     slopes = torch.randn(found.shape, generator=torch.Generator().manual_seed(seed))
@@ -94,7 +94,7 @@ def test_what_padding_holds_does_not_matter(kind):
     network, texts = make(kind).eval(), examples([3, 12, 0, 7])
     inputs = batch(texts, 0, 1, 2, 3)
     beyond = torch.arange(inputs.ids.shape[1]) >= inputs.lengths[:, None]
-    assert_close(network(Tokens(inputs.ids.masked_fill(beyond, 5), inputs.lengths)), network(inputs))
+    assert_close(network(TokenBatch(inputs.ids.masked_fill(beyond, 5), inputs.lengths)), network(inputs))
 
 
 @every_network
@@ -114,7 +114,7 @@ def test_gradients_of_the_embedding_have_rows_of_the_batch_only(kind):
     network(batch(texts, 0, 1)).square().sum().backward()
     assert network.embedding.weight.grad.is_sparse
     assert set(network.embedding.weight.grad.coalesce().indices()[0].tolist()) <= set(texts.ids.tolist())
-    assert all(not p.grad.is_sparse for name, p in network.named_parameters() if not name.startswith("embedding_dim"))
+    assert all(not p.grad.is_sparse for name, p in network.named_parameters() if not name.startswith("embedding"))
 
 
 @every_network
@@ -137,7 +137,7 @@ def test_weights_come_from_the_seed_and_the_global_generator_is_left_alone(kind)
     first, second, other = make(kind), make(kind), make(kind, seed=1)
     assert torch.equal(before, torch.get_rng_state())
     assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
-    assert not torch.equal(first.embedding_dim.weight, other.embedding_dim.weight)
+    assert not torch.equal(first.embedding.weight, other.embedding.weight)
 
 
 @every_network
@@ -170,7 +170,7 @@ def test_a_network_and_a_head_learn_which_word_is_there(kind, head):
     labels, offsets = torch.from_numpy(texts.ids[::6] % 9).long(), torch.arange(64)
     network = make(kind, embedding_dim=16, dropout=0.0, embedding_dropout=0.0)
     head = head(network.out_features)
-    rest = [*(p for name, p in network.named_parameters() if not name.startswith("embedding_dim")), *head.parameters()]
+    rest = [*(p for name, p in network.named_parameters() if not name.startswith("embedding")), *head.parameters()]
     optimisers = torch.optim.SparseAdam([network.embedding.weight], 0.02), torch.optim.Adam(rest, 0.02)
     for _ in range(100):
         head.loss(network(batch(texts, *range(64))), labels, offsets).backward()
@@ -224,29 +224,29 @@ def test_a_batch_is_its_texts_padded_with_zeros(lengths, index, seed):
 
 
 @given(st.integers(0, 500), st.integers(1, 20), st.integers(1, 5), seeds)
-def test_bucketed_batches_hold_every_text_once_and_follow_the_seed(n, batch_size, pool, seed):
+def test_bucketed_batches_hold_every_text_once_and_follow_the_seed(n, batch_size, bucket, seed):
     draw = np.random.default_rng(seed)
     lengths, order = draw.integers(0, 99, 2 * n), draw.permutation(2 * n)[:n]
-    batches = list(bucketed(lengths, order, batch_size, seed, pool))
+    batches = list(length_buckets(lengths, order, batch_size, seed, bucket))
     assert sorted(np.concatenate([np.empty(0, int), *batches])) == sorted(order)
     assert len(batches) == -(-n // batch_size)
     assert sorted(map(len, batches))[1:] == [batch_size] * (len(batches) - 1)
-    again = list(bucketed(lengths, order, batch_size, seed, pool))
+    again = list(length_buckets(lengths, order, batch_size, seed, bucket))
     assert all(np.array_equal(a, b) for a, b in zip(batches, again, strict=True))
 
 
 def test_bucketed_batches_have_little_padding_and_no_order_of_length():
     draw = np.random.default_rng(0)
     lengths, order = draw.geometric(0.01, 20_000), draw.permutation(20_000)
-    batches = [lengths[i] for i in bucketed(lengths, order, 32, seed=0)]
+    batches = [lengths[i] for i in length_buckets(lengths, order, 32, seed=0)]
     padded = sum(n.max() * len(n) for n in batches)
     assert padded < 1.15 * lengths.sum()
     means = np.array([n.mean() for n in batches])
     assert abs(np.corrcoef(means, np.arange(len(means)))[0, 1]) < 0.1
-    other = [lengths[i] for i in bucketed(lengths, order, 32, seed=1)]
+    other = [lengths[i] for i in length_buckets(lengths, order, 32, seed=1)]
     assert not np.array_equal(batches[0], other[0])
 
 
 def test_bucketed_refuses_empty_batches():
-    with pytest.raises(hb.OptionError, match="at least 1; got 0 and 50"):
-        next(bucketed(np.ones(3), np.arange(3), 0, 0))
+    with pytest.raises(hb.OptionError, match="batch_size must be at least 1, got 0"):
+        next(length_buckets(np.ones(3), np.arange(3), 0, 0))

@@ -1,4 +1,4 @@
-"""The noise law against the capacity experiment, and the advisor built on it."""
+"""The crosstalk model against the retrieval experiments, and the two functions that invert it."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ import holobind as hb
 RESULTS = Path(__file__).parents[2] / "experiments/results/retrieval-error.json"
 
 
-def test_the_law_predicts_every_point_of_the_retrieval_experiment():
+def test_the_model_predicts_every_point_of_the_retrieval_experiment():
     rows = [row for row in json.loads(RESULTS.read_text())["rows"] if row["vsa"] == "HRR w/ Proj"]
     assert len(rows) == 126
     for row in rows:
@@ -20,17 +20,17 @@ def test_the_law_predicts_every_point_of_the_retrieval_experiment():
 
 
 @pytest.mark.parametrize(("d", "n"), [(64, 12), (256, 32), (484, 48)])
-def test_the_law_predicts_a_fresh_experiment(d, n):
+def test_the_model_predicts_a_fresh_experiment(d, n):
     rates = retrieval_error.error_rates("HRR w/ Proj", d, n, seed=7, trials=60)
     assert hb.capacity(d, n) == pytest.approx(sum(rates) / len(rates), abs=0.03)
 
 
-def test_more_numbers_fewer_pairs_and_fewer_distractors_make_fewer_errors():
+def test_more_dimensions_fewer_pairs_and_fewer_distractors_reduce_errors():
     assert hb.capacity(512, 40) < hb.capacity(256, 40) < hb.capacity(256, 60) < hb.capacity(256, 60, 10_000)
     assert hb.capacity(256, 60, 0) == pytest.approx(0)
 
 
-def test_the_advisors_are_inverse_to_the_law():
+def test_pairs_held_and_dimension_for_invert_capacity():
     held = hb.pairs_held(1024, error=0.05)
     assert hb.capacity(1024, held) <= 0.05 < hb.capacity(1024, held + 1)
     d = hb.dimension_for(100, error=0.01, distractors=10**6)
@@ -40,12 +40,12 @@ def test_the_advisors_are_inverse_to_the_law():
 @pytest.mark.parametrize(
     ("call", "says"),
     [
-        (lambda: hb.capacity(0, 1), "d must be a whole number of at least 1, got 0"),
-        (lambda: hb.capacity(8, 2.5), "n must be a whole number of at least 1, got 2.5"),
-        (lambda: hb.capacity(8, 2, -1), "distractors must be a whole number of at least 0, got -1"),
-        (lambda: hb.pairs_held(8, error=3), "share between 0 and 1, got 3"),
+        (lambda: hb.capacity(0, 1), "d must be at least 1, got 0"),
+        (lambda: hb.capacity(8, 2.5), "n must be a whole number, got 2.5"),
+        (lambda: hb.capacity(8, 2, -1), "distractors must be at least 0, got -1"),
+        (lambda: hb.pairs_held(8, error=3), "pairs_held: error must be a fraction between 0 and 1, got 3"),
     ],
 )
-def test_mistakes_are_told(call, says):
+def test_wrong_arguments_are_refused(call, says):
     with pytest.raises(hb.OptionError, match=says):
         call()

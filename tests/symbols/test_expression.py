@@ -1,4 +1,4 @@
-"""The grammar of statements, and everything outside it."""
+"""The grammar of statements, texts outside it, and the operands of products."""
 
 import pytest
 import torch
@@ -40,7 +40,7 @@ def parse(text):
         ("a_1\n+\tb", V["a_1"] + b),
     ],
 )
-def test_the_grammar_means_the_algebra(text, vector):
+def test_a_statement_evaluates_to_the_operations_of_the_algebra(text, vector):
     assert_close(parse(text), vector)
 
 
@@ -68,14 +68,14 @@ def test_the_grammar_means_the_algebra(text, vector):
         ("a\0b", 2, "expected"),
     ],
 )
-def test_everything_else_is_an_error_with_its_position(text, position, says):
+def test_any_other_text_is_an_error_with_its_position(text, position, says):
     with pytest.raises(hb.ExpressionError, match=says) as caught:
         parse(text)
     assert str(caught.value).startswith(f"position {position}: ")
     assert "\n" not in str(caught.value)
 
 
-def test_a_flood_of_text_or_brackets_is_refused_at_once():
+def test_long_texts_and_deep_brackets_are_refused():
     with pytest.raises(hb.ExpressionError, match="has 10,000,000 characters; at most 100,000"):
         parse("a+" * 5_000_000)
     for deep in ("(" * 50_000, "~" * 50_000 + "a", "(" * 101 + "a" + ")" * 101):
@@ -85,7 +85,7 @@ def test_a_flood_of_text_or_brackets_is_refused_at_once():
 
 
 @given(st.text(alphabet="ab_1.2*+-~()' \"⊗\n;[]\\", max_size=30))
-def test_any_text_gives_a_vector_or_our_error(text):
+def test_any_text_gives_a_vector_or_an_expression_error(text):
     try:
         assert parse(text).shape == (D,)
     except hb.ExpressionError as error:
@@ -93,13 +93,13 @@ def test_any_text_gives_a_vector_or_our_error(text):
 
 
 @pytest.mark.parametrize("system", [HRR(), HRR("approximate"), VTB(), MAPC(), MAPC("approximate")], ids=repr)
-def test_every_system_reads_the_same_grammar(system):
+def test_every_system_evaluates_the_same_grammar(system):
     v = hb.Vocabulary(16, vsa=system)
     found = v.parse("a*b + ~a*c - 0.5*b")
     assert_close(found, system.bind(v["a"], v["b"]) + system.bind(system.invert(v["a"]), v["c"]) - 0.5 * v["b"])
 
 
-def test_names_lists_what_a_statement_mentions_once_each():
+def test_names_lists_each_name_of_a_statement_once():
     assert expression.names("red*cat + blue*'big dog' - 0.5*red") == ["red", "cat", "blue", "big dog"]
 
 
@@ -108,3 +108,42 @@ def test_gradients_flow_through_a_parsed_statement():
     v.add("role", torch.nn.Parameter(v["start"].clone()))
     (gradient,) = torch.autograd.grad(v.parse("role*cat + 0.5*dog").sum(), v["role"])
     assert gradient.abs().sum() > 0
+
+
+def test_a_syntax_error_creates_no_names():
+    v = hb.Vocabulary(8)
+    with pytest.raises(hb.ExpressionError):
+        v.parse("red*(cat")
+    assert list(v) == []
+
+
+@pytest.mark.parametrize(
+    ("statement", "key", "only_left"),
+    [
+        ("red*cat", "red", True),
+        ("red*cat", "cat", False),
+        ("red*cat + cat*red", "red", False),
+        ("red*cat", "dog", False),  # no operand at all
+        ("red + cat", "red", False),
+        ("a*b*c", "b", True),  # (a*b)*c
+        ("a*b*c", "c", False),
+        ("a*(b + 0.5*c)", "c", False),
+        ("(a*b - c*d)", "d", False),
+        ("(a*b - c*d)", "c", True),
+        ("a*(b*c)", "b*c", False),
+        ("a*(b*c)", "c", True),
+        ("(a*b)*c", "b*c", True),
+        ("a*((b + c)*d)", "2.0*c*d", False),
+        ("a*~b", "~b", False),
+        ("a*~b", "b", True),
+        ("~(a*b) + c*d", "a", False),  # undecided: it depends on the system
+        ("x*(" + "*".join(["(a + b)"] * 50) + ")", "a", False),  # undecided: too many products
+    ],
+)
+def test_operands_of_products_are_known(statement, key, only_left):
+    assert expression.is_only_left_operand(statement, key) is only_left
+
+
+def test_operands_of_a_statement_of_maximal_length_are_found_in_linear_time():
+    statement = "x*(" + "a*" * 49_000 + "b)"
+    assert expression.is_only_left_operand(statement, "a")

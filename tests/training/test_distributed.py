@@ -23,7 +23,7 @@ def place(tmp_path_factory):
     """The script's folder once both processes are done; torchrun finds a free port by itself (standalone)."""
     folder = tmp_path_factory.mktemp("two")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(SCRIPT)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPT.parents[1])}
     done = subprocess.run(
         [*command, str(folder)], env=environment, capture_output=True, text=True, timeout=240, check=False
     )
@@ -50,9 +50,9 @@ def test_two_processes_train_the_model_that_one_trains(place, found, name):
     """The same rows in every batch: gradients differ in the order of their sums only."""
     one, other = both(place, name)
     assert same(one, other) and found[0]["world"] == found[1]["world"] == 2
-    made, at = plain(data(), *(("linear_skip", UNEVEN) if name == "uneven" else (name,)))
+    made, state = plain(data(), *(("linear_skip", UNEVEN) if name == "uneven" else (name,)))
     assert_like(weights(made), one)
-    for mine, theirs in zip(at.history, found[0][name]["history"], strict=True):
+    for mine, theirs in zip(state.history, found[0][name]["history"], strict=True):
         assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-3)
         assert mine["P@1"] == pytest.approx(theirs["P@1"], abs=2.1)  # two of 97 rows
     assert timeless(found[0][name]["history"]) == timeless(found[1][name]["history"])  # global, not each its own

@@ -40,11 +40,11 @@ def test_a_step_is_adams_with_one_second_moment_a_row(way, monkeypatch):
     start = torch.randn(N, D, generator=torch.Generator().manual_seed(9), dtype=dtype)
     weight = nn.Parameter(start.clone())
     if way == "by_operations":
-        monkeypatch.setattr(optimiser, "compiled", optimiser.by_operations)
+        monkeypatch.setattr(optimiser, "update_compiled", optimiser.update_by_operations)
     threads = torch.get_num_threads()
     if way == "compiled on two threads":
         torch.set_num_threads(2)
-        monkeypatch.setattr(optimiser, "SMALL", 0)
+        monkeypatch.setattr(optimiser, "MIN_ELEMENTS_PER_THREAD", 0)
     adam = RowAdam([weight], lr=0.1)
     for grad in batches(20):
         weight.grad = grad.to(dtype)
@@ -57,7 +57,7 @@ def test_a_step_is_adams_with_one_second_moment_a_row(way, monkeypatch):
 
 def test_threads_do_not_change_the_result(monkeypatch):
     found, before = [], torch.get_num_threads()
-    monkeypatch.setattr(optimiser, "SMALL", 0)
+    monkeypatch.setattr(optimiser, "MIN_ELEMENTS_PER_THREAD", 0)
     for threads in (1, 2, 3):
         torch.set_num_threads(threads)
         weight = nn.Parameter(torch.zeros(N, D))

@@ -2,28 +2,27 @@
 
 import json
 import signal
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 import torch
-from helpers.commands import interrupted_at, run
-from helpers.hostile import bomb, hostile, setting, tensor, without
+from helpers.commands import interrupt_training, run
+from helpers.hostile import bomb, hostile, setting, with_tensor, without
+from helpers.training import configs
 
 import holobind as hb
 from holobind.data import Split
-from holobind.data.batches import SparseExamples, TokenExamples, portions
+from holobind.data.batches import SparseExamples, TokenExamples, prediction_batches
 from holobind.data.tokenizer import Tokenizer
 from holobind.networks import AttentionLstm, XmlCnn
-from holobind.training import loop as train
-from holobind.training.config import ModelConfig
+from holobind.training import loop
 from holobind.training.learning import Callbacks, learn
 
 SMALL = {"embedding_dim": 32, "hidden": (64,), "max_tokens": 40, "dropout": 0.2, "learning_rate": 1e-2}
-RECIPES = {
-    "cnn": ModelConfig(network="cnn", filters=16, epochs=12, **SMALL),
-    "lstm": ModelConfig(network="lstm", hidden_size=32, epochs=12, **SMALL),
+CONFIGS = {
+    "cnn": configs(network="cnn", filters=16, epochs=12, **SMALL),
+    "lstm": configs(network="lstm", hidden_size=32, epochs=12, **SMALL),
 }
 TINY = {
     "embedding_dim": 6,
@@ -48,12 +47,12 @@ def calls():
 
 @pytest.fixture(scope="module")
 def few(calls):
-    """A part too small to learn much from, for what is equal or not."""
+    """A split too small to learn much from, for what is equal or not."""
     return Split(calls[0].X[:120], calls[0].Y[:120], calls[0].texts[:120])
 
 
 def tiny(few, network, **options):
-    return learn(few, ModelConfig(network=network, **TINY | options))
+    return learn(few, *configs(network=network, **TINY | options))
 
 
 def same(one, other):
@@ -63,10 +62,10 @@ def same(one, other):
 
 @every_network
 def test_it_reads_python_code_far_better_than_by_label_frequency(calls, network):
-    part, test = calls
-    frequent = np.argsort(-np.asarray(part.Y.sum(0)), kind="stable")[:5]
-    baseline = hb.metrics.evaluate(test.Y, np.broadcast_to(frequent, (len(test), 5)), part.Y)
-    found = learn(part, RECIPES[network]).evaluate(test)
+    split, test = calls
+    frequent = np.argsort(-np.asarray(split.Y.sum(0)), kind="stable")[:5]
+    baseline = hb.metrics.evaluate(test.Y, np.broadcast_to(frequent, (len(test), 5)), split.Y)
+    found = learn(split, *CONFIGS[network]).evaluate(test)
     assert found["P@1"] > 1.6 * baseline["P@1"]
     assert found["nDCG@5"] > 1.4 * baseline["nDCG@5"]
     assert found["PSP@5"] > 1.4 * baseline["PSP@5"]
@@ -87,34 +86,34 @@ def test_a_loaded_model_is_the_saved_one(few, tmp_path, network, options):
 
 @every_network
 def test_a_run_in_pieces_is_the_run_without(few, tmp_path, network):
-    config = ModelConfig(network=network, **TINY)
-    whole, stops = learn(few, config), [(0, 2), (1, 1), (1, 4), (2, 3)]
+    config = configs(network=network, **TINY)
+    whole, stops = learn(few, *config), [(0, 2), (1, 1), (1, 4), (2, 3)]
 
-    def stopping(at, plan):
-        if stops and (at.epoch, at.step) == stops[0]:
+    def stopping(state, config):
+        if stops and (state.epoch, state.step) == stops[0]:
             stops.pop(0)
             signal.raise_signal(signal.SIGINT)
 
-    watch = Callbacks(training=stopping, checkpoint=tmp_path / "c", resume=True)
+    options = {"callbacks": Callbacks(on_train=stopping), "checkpoint": tmp_path / "c", "resume": True}
     for _ in range(4):
-        with pytest.raises(train.Stopped):
-            learn(few, config, watch=watch)
-    assert same(learn(few, config, watch=watch), whole)
+        with pytest.raises(loop.TrainingInterrupted):
+            learn(few, *config, **options)
+    assert same(learn(few, *config, **options), whole)
 
 
 @pytest.mark.parametrize("change", [{"max_tokens": 9}, {"vocab_size": 99}, {"filters": 4}], ids=str)
 def test_a_run_with_other_tokens_is_not_continued(few, tmp_path, change):
-    config = ModelConfig(network="cnn", **TINY)
-    learn(few, config, watch=Callbacks(checkpoint=tmp_path / "c"))
+    options = {"network": "cnn", **TINY}
+    learn(few, *configs(**options), checkpoint=tmp_path / "c")
     with pytest.raises(hb.FileError, match="a run with other data or options"):
-        learn(few, replace(config, **change), watch=Callbacks(checkpoint=tmp_path / "c", resume=True))
+        learn(few, *configs(**options | change), checkpoint=tmp_path / "c", resume=True)
 
 
 def test_batches_are_of_like_length_and_every_text_is_in_one(few, monkeypatch):
     """And the epochs differ, in what shares a batch and in the order of the batches."""
-    steps, step = [], train._Run.step
-    monkeypatch.setattr(train._Run, "step", lambda run, index: steps.append(index) or step(run, index))
-    model = tiny(few, "cnn", validation=0.0)
+    steps, step = [], loop._Run.step
+    monkeypatch.setattr(loop._Run, "step", lambda run, index: steps.append(index) or step(run, index))
+    model = tiny(few, "cnn", validation_fraction=0.0)
     sizes = model.tokenizer.encode(few.texts).sizes
     epochs = [steps[i : i + 8] for i in (0, 8, 16)]
     for batches in epochs:
@@ -129,16 +128,16 @@ def test_portions_to_predict_have_room_for_their_padding(most):
     lengths = np.random.default_rng(0).integers(0, 40, 200)
     texts = TokenExamples(np.ones(lengths.sum(), np.int32), np.cumsum([0, *lengths]))
     rows = np.arange(0, 200, 2)
-    found = list(portions(texts, rows, most, room=64))
+    found = list(prediction_batches(texts, rows, most, max_padded_tokens=64))
     assert sorted(np.concatenate(found)) == rows.tolist()
     assert all(len(b) <= most and (len(b) * lengths[b].max() <= 64 or len(b) == 1) for b in found)
     assert most < 100 or len(found) < 60
     matrix = SparseExamples(hb.data.synthetic("bibtex", scale=0.02).train.X)
-    assert [len(b) for b in portions(matrix, np.arange(len(matrix))[:10], 4)] == [4, 4, 2]
+    assert [len(b) for b in prediction_batches(matrix, np.arange(len(matrix))[:10], 4)] == [4, 4, 2]
 
 
 def test_word_vectors_are_where_training_starts(few, tmp_path, monkeypatch):
-    monkeypatch.setattr(train, "fit", lambda *_, **__: train.TrainState())
+    monkeypatch.setattr(loop, "fit", lambda *_, **__: loop.TrainState())
     (tmp_path / "v").write_text("return 1 2 3 4\nthe 5 6 7 8\n")
     model = tiny(few, "cnn", word_vectors=tmp_path / "v", embedding_dim=None)
     at = model.tokenizer.tokens.index("the")
@@ -150,19 +149,19 @@ def test_word_vectors_are_where_training_starts(few, tmp_path, monkeypatch):
 
 
 REFUSED = [
-    (without("tokens"), "KeyError: 'tokens'"),
+    (without("tokenizer"), "KeyError: 'tokenizer'"),
     (lambda header, tensors: tensors.pop("tokens"), "KeyError: 'tokens'"),
     (lambda header, tensors: tensors.pop("merges"), "KeyError: 'merges'"),
-    (tensor("tokens", bomb(10**8)), "its tokens are damaged, or not"),
-    (tensor("tokens", lambda t: t[:-3]), "its tokens are damaged, or not"),
-    (tensor("merges", bomb(10)), "its merges are damaged, or not"),
-    (setting("tokens", "kind", to="char"), "kind must be one of"),
-    (setting("tokens", "kind", to="word"), "kind 'word' has no merges"),
-    (setting("tokens", "lowercase", to="no"), "lowercase must be one of"),
-    (setting("tokens", "max_tokens", to=0), "its tokenizer does not fit"),
-    (setting("tokens", "max_tokens", to="9"), "its tokenizer does not fit"),
-    (setting("tokens", "merges", to=10**9), "its tokenizer has 1000000000 merges"),
-    (setting("tokens", "merges", to=0), "it holds 'merges', which no model has"),
+    (with_tensor("tokens", bomb(10**8)), "its tokens are damaged, or not"),
+    (with_tensor("tokens", lambda t: t[:-3]), "its tokens are damaged, or not"),
+    (with_tensor("merges", bomb(10)), "its merges are damaged, or not"),
+    (setting("tokenizer", "kind", to="char"), "kind must be one of"),
+    (setting("tokenizer", "kind", to="word"), "kind 'word' has no merges"),
+    (setting("tokenizer", "lowercase", to="no"), "lowercase must be one of"),
+    (setting("tokenizer", "max_tokens", to=0), "its tokenizer does not fit"),
+    (setting("tokenizer", "max_tokens", to="9"), "its tokenizer does not fit"),
+    (setting("tokenizer", "merges", to=10**9), "its tokenizer has 1000000000 merges"),
+    (setting("tokenizer", "merges", to=0), "it holds 'merges', which no model has"),
     (setting("network", "vocab_size", to=10**12), "does not fit a network of 1000000000000 tokens"),
     (setting("network", "widths", to=[2, 4, 10**12]), "shape"),
     (setting("network", "widths", to=[]), "at least one width"),
@@ -195,7 +194,7 @@ def test_a_text_network_is_not_saved_without_its_tokenizer(few, tmp_path):
 @every_network
 def test_the_estimator_reads_texts_and_comes_back_from_its_file(few, tmp_path, network):
     labels = [set(np.flatnonzero(row).tolist()) or {0} for row in few.Y.toarray()]
-    clf = hb.HolographicClassifier(network=network, text=True, **TINY | {"validation": 0.2})
+    clf = hb.HolographicClassifier(network=network, text=True, **TINY | {"validation_fraction": 0.2})
     clf.fit(few.texts, labels)
     assert isinstance(clf.model_.network, XmlCnn if network == "cnn" else AttentionLstm)
     clf.save(tmp_path / "m")
@@ -223,13 +222,13 @@ def test_raw_lines_are_answered_on_the_command_line(capsys, few, tmp_path, netwo
     rows = few.Y.tolil().rows
     lines = [{"text": few.texts[i], "labels": [names[j] for j in row]} for i, row in enumerate(rows)]
     (tmp_path / "few.jsonl").write_text("\n".join(json.dumps(line) for line in lines))
-    size = {"cnn": ("--filters", 3), "lstm": ("--states", 4)}[network]
-    options = ("--network", network, "--embedding", 6, "--hidden", 5, "--longest", 30, "--epochs", 2, *size)
+    size = {"cnn": ("--filters", 3), "lstm": ("--hidden-size", 4)}[network]
+    options = ("--network", network, "--embedding-dim", 6, "--hidden", 5, "--max-tokens", 30, "--epochs", 2, *size)
     model = tmp_path / "m.safetensors"
     command = ("train", tmp_path / "few.jsonl", *options, "--batch-size", 16)
     assert run(capsys, *command, "--out", tmp_path / "whole.safetensors")[0] == 0
     with pytest.MonkeyPatch.context() as patch:
-        interrupted_at(patch, 1, 3)
+        interrupt_training(patch, 1, 3)
         assert run(capsys, *command, "--out", model)[0] == 130
     code, out, err = run(capsys, *command, "--out", model, "--resume")
     assert code == 0 and err == "" and {"cnn": "convolutions", "lstm": "LSTM of 4 hidden_size"}[network] in out
@@ -239,7 +238,7 @@ def test_raw_lines_are_answered_on_the_command_line(capsys, few, tmp_path, netwo
     asked = ["read a file", "", *few.texts[:5]]
     code, out, err = run(capsys, "predict", model, "-", "-k", 2, stdin="\n".join(asked).encode())
     best = loaded.top_k(asked, 2)[1]
-    answers = [[said["label"] for said in json.loads(line)["labels"]] for line in out.splitlines()]
+    answers = [[message["label"] for message in json.loads(line)["labels"]] for line in out.splitlines()]
     assert code == 0 and err == "" and answers == [[loaded.label_names[i] for i in row] for row in best]
     code, _, err = run(capsys, "predict", model, "-", "--format", "xml", stdin=b"0:1\n")
     assert code == 2 and "this model reads texts, not features" in err and err.count("\n") == 1

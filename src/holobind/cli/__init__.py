@@ -1,1 +1,1 @@
-"""The command line."""
+"""The command line `holobind`; `main` assembles the verbs of the other modules."""

@@ -1,22 +1,25 @@
-"""`holobind data ...`: look at datasets, convert them, make them, fetch them. One function per verb."""
+"""`holobind data ...`: describe, convert, generate and fetch datasets. One function per verb."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holobind.cli.terminal import Json, print_json, progress
+from holobind.cli.arguments import Json
+from holobind.cli.terminal import print_json, progress
 
 if TYPE_CHECKING:
     from holobind.data import Dataset
 
-app = typer.Typer(help="Look at datasets, convert them, make them, fetch them.", no_args_is_help=True)
-make = typer.Typer(help="Make a dataset that needs no download.", no_args_is_help=True)
+app = typer.Typer(help="Describe, convert, generate and fetch datasets.", no_args_is_help=True)
+make = typer.Typer(help="Generate a dataset that needs no download.", no_args_is_help=True)
 app.add_typer(make, name="make")
 
-OneBased = Annotated[bool, typer.Option("--one-based", help="The ids of features and labels in the text start at 1.")]
-To = Annotated[str, typer.Option("--to", help="xml, svmlight, npz, text, tsv or jsonl.")]
-Packing = Annotated[str, typer.Option("--packing", help="Pack the files: gz, xz or bz2.")]
+OneBased = Annotated[
+    bool, typer.Option("--one-based", help="The ids of features and labels in sparse text start at 1.")
+]
+To = Annotated[str, typer.Option("--to", help="The format: xml, svmlight, npz, text, tsv or jsonl.")]
+Compression = Annotated[str, typer.Option("--compression", help="Compress the files: gz, xz or bz2.")]
 
 
 @app.command()
@@ -26,7 +29,7 @@ def stats(
     one_based: OneBased = False,
     as_json: Json = False,
 ) -> None:
-    """Describe a dataset, side by side with the paper's eight.
+    """Print the statistics of a dataset, and for comparison those of the paper's eight datasets.
 
     Examples:
 
@@ -38,8 +41,8 @@ def stats(
     """
     from holobind import data
 
-    with progress() as tell:
-        dataset = data.load(path, one_based=one_based, progress=tell)
+    with progress() as on_progress:
+        dataset = data.load(path, one_based=one_based, on_progress=on_progress)
         found = data.statistics(dataset)
         if plot:
             data.plot(dataset, plot)
@@ -52,13 +55,13 @@ def stats(
 @app.command()
 def convert(
     source: Annotated[Path, typer.Argument(help="A directory or a file in any format.")],
-    target: Annotated[Path, typer.Argument(help="A new directory, or a file whose ending says the format.")],
-    to: Annotated[str | None, typer.Option("--to", help="xml, svmlight, npz, text, tsv or jsonl.")] = None,
-    packing: Packing = "",
+    target: Annotated[Path, typer.Argument(help="A new directory, or a file whose suffix determines the format.")],
+    to: Annotated[str | None, typer.Option("--to", help="The format: xml, svmlight, npz, text, tsv or jsonl.")] = None,
+    compression: Compression = "",
     one_based: OneBased = False,
     as_json: Json = False,
 ) -> None:
-    """Read a dataset in whatever format it is, and write it in another.
+    """Convert a dataset to another format.
 
     Examples:
 
@@ -66,27 +69,31 @@ def convert(
 
         holobind data convert train.svm.bz2 train.txt --one-based
 
-        holobind data convert records.jsonl records --to text --packing xz
+        holobind data convert records.jsonl records --to text --compression xz
     """
     from holobind import data
 
-    with progress() as tell:
-        dataset = data.convert(source, target, to, packing=packing, one_based=one_based, progress=tell)
+    with progress() as on_progress:
+        dataset = data.convert(
+            source, target, to, compression=compression, one_based=one_based, on_progress=on_progress
+        )
     _report(dataset, target, as_json)
 
 
 @make.command("python-calls")
 def make_python_calls(
     packages: Annotated[
-        list[str] | None, typer.Option("--packages", help="Installed packages to read, by the name you import.")
+        list[str] | None, typer.Option("--packages", help="Installed packages to read, named as in `import`.")
     ] = None,
-    more: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
+    further_packages: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
     out: Annotated[Path, typer.Option("--out", help="The new directory.")] = Path("python-calls"),
     to: To = "xml",
-    packing: Packing = "",
+    compression: Compression = "",
     as_json: Json = False,
 ) -> None:
-    """Make the python-calls corpus: functions by name, arguments and docstring; their labels are the names they call.
+    """Generate the python-calls corpus from installed packages.
+
+    A point is a function. Its text is its name, arguments and docstring; its labels are the names that it calls.
 
     Examples:
 
@@ -96,26 +103,28 @@ def make_python_calls(
     """
     from holobind import data
 
-    # `--packages torch scipy`: the option takes the first name, the others arrive as arguments.
-    asked = [*(packages or ()), *(more or ())]
-    with progress() as tell:
-        dataset = data.python_calls(asked or ["stdlib"], progress=tell)
-        tell(f"writing {out}", 0.0)
-        data.write(dataset, out, to, packing=packing)
+    # In `--packages torch scipy` the option takes the first name; the other names arrive as arguments.
+    names = [*(packages or ()), *(further_packages or ())]
+    with progress() as on_progress:
+        dataset = data.python_calls(names or ["stdlib"], on_progress=on_progress)
+        on_progress(f"writing {out}", 0.0)
+        data.write(dataset, out, to, compression=compression)
     _report(dataset, out, as_json)
 
 
 @make.command("synthetic")
 def make_synthetic(
-    name: Annotated[str, typer.Argument(help="The published dataset to follow, such as eurlex-4k.")],
-    scale: Annotated[float, typer.Option("--scale", help="Multiplies points, features and labels.")] = 1.0,
-    seed: Annotated[int, typer.Option("--seed", help="Another seed, another dataset.")] = 0,
+    name: Annotated[str, typer.Argument(help="The published dataset to imitate, such as eurlex-4k.")],
+    scale: Annotated[
+        float, typer.Option("--scale", help="Factor for the number of points, features and labels.")
+    ] = 1.0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the random generator.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", help="The new directory. [default: synthetic-NAME]")] = None,
     to: To = "xml",
-    packing: Packing = "",
+    compression: Compression = "",
     as_json: Json = False,
 ) -> None:
-    """Make a dataset with the statistics of a published one, and structure that can be learned.
+    """Generate a dataset with the statistics of a published one, and labels that can be learned from the features.
 
     Examples:
 
@@ -125,25 +134,28 @@ def make_synthetic(
     """
     from holobind import data
 
-    with progress() as tell:
-        dataset = data.synthetic(name, scale=scale, seed=seed, progress=tell)
-        place = out or Path(dataset.name)
-        tell(f"writing {place}", 0.0)
-        data.write(dataset, place, to, packing=packing)
-    _report(dataset, place, as_json)
+    with progress() as on_progress:
+        dataset = data.synthetic(name, scale=scale, seed=seed, on_progress=on_progress)
+        folder = out or Path(dataset.name)
+        on_progress(f"writing {folder}", 0.0)
+        data.write(dataset, folder, to, compression=compression)
+    _report(dataset, folder, as_json)
 
 
 @app.command()
 def fetch(
     name: Annotated[str, typer.Argument(help="One of the paper's eight datasets, such as eurlex-4k.")],
     file: Annotated[Path | None, typer.Option("--file", help="The archive or directory you downloaded.")] = None,
-    url: Annotated[str | None, typer.Option("--url", help="Download the archive from here; resumes.")] = None,
-    sha256: Annotated[str | None, typer.Option("--sha256", help="What the archive must have.")] = None,
+    url: Annotated[
+        str | None,
+        typer.Option("--url", help="Download the archive from this address. An interrupted download is resumed."),
+    ] = None,
+    sha256: Annotated[str | None, typer.Option("--sha256", help="Expected checksum of the archive.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Get a public dataset into the cache directory, checked against its published statistics.
+    """Install a public dataset in the cache directory, after comparing its size with the published statistics.
 
-    Without --file or --url it says which page to open, because the host asks for a click in a browser.
+    Without --file or --url, print the page to open: the host of these datasets requires a click in a browser.
 
     Examples:
 
@@ -155,23 +167,23 @@ def fetch(
     """
     from holobind import data
 
-    with progress() as tell:
-        place = data.fetch(name, file, url=url, sha256=sha256, progress=tell)
+    with progress() as on_progress:
+        folder = data.fetch(name, file, url=url, sha256=sha256, on_progress=on_progress)
     if as_json:
-        print_json({"name": data.published(name).key, "path": str(place)})
+        print_json({"name": data.published(name).key, "path": str(folder)})
     else:
-        typer.echo(place)
+        typer.echo(folder)
 
 
-def _report(dataset: "Dataset", place: Path, as_json: bool) -> None:
+def _report(dataset: "Dataset", folder: Path, as_json: bool) -> None:
     from holobind import data
 
     found = data.statistics(dataset)
     if as_json:
-        print_json({"path": str(place), **found})
+        print_json({"path": str(folder), **found})
     else:
-        points = f"{found['train points']} + {found['test points']} points"
-        typer.echo(f"{place}: {points}, {found['features']} features, {found['labels']} labels")
+        points = f"{found['train points']} training points, {found['test points']} test points"
+        typer.echo(f"{folder}: {points}, {found['features']} features, {found['labels']} labels")
 
 
 def _print_table(found: dict[str, Any], paper: list[dict[str, Any]]) -> None:
@@ -179,15 +191,16 @@ def _print_table(found: dict[str, Any], paper: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     columns = list(paper[0])
-    table = Table(*(c.replace(" ", "\n", 1) for c in columns))
+    table = Table(*(column.replace(" ", "\n") for column in columns))
     for row in (found, *paper):
         cells = [f"{row[c]:.2f}" if isinstance(row[c], float) else str(row[c]) for c in columns]
         table.add_row(*cells, style="bold" if row is found else None, end_section=row is found)
     console = Console()
     console.print(table)
     console.print(
-        f"{found['features a point']:.1f} features a point (density {found['density']:.3%}); "
-        f"{found['tail share']:.1%} of labels have fewer than 10 training points, {found['unseen share']:.1%} none; "
-        f"the most frequent one has {found['most frequent label']}; "
+        f"{found['features per point']:.1f} features per point (density {found['density']:.3%}); "
+        f"{found['tail fraction']:.1%} of labels have fewer than 10 training points, "
+        f"{found['unseen fraction']:.1%} have none; "
+        f"the most frequent label has {found['most frequent label']} training points; "
         f"{found['points without labels']} points have no label"
     )

@@ -1,63 +1,89 @@
-"""Pictures of training: the curves of one model, and several models beside each other."""
+"""Plots of training: the curves of one model, and a comparison of several models."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holobind.errors import FileError
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+LOSS_COLOUR, METRIC_COLOUR = "tab:blue", "tab:orange"
+MIN_PLOTTED_SECONDS = 1e-2  # a logarithmic axis has no 0
+MAX_MARKER_AREA = 900  # points squared
+
 
 def curves(metadata: dict[str, Any], path: Path) -> None:
-    """A PNG of what `Model.metadata` tells: loss and validation by epoch, or validation by l2 for the closed form."""
+    """Write a PNG of the training that `Model.metadata` records.
+
+    A trained model has its loss and its validation metric by epoch; a closed form has nDCG@5 by l2 penalty.
+    """
     training, ridge = metadata.get("training"), metadata.get("ridge")
     figure, axes = _figure(7, 4)
     if training:
-        history, measure = training["history"], training["plan"]["measure"]
-        epochs = [row["epoch"] for row in history]
-        best = training["best epoch"]
-        axes.plot(epochs, [row["loss"] for row in history], color="tab:blue", marker="o", markersize=3)
-        axes.set(xlabel="epoch")
-        axes.set_ylabel("training loss", color="tab:blue")
-        axes.axvline(best, color="grey", linestyle=":", linewidth=1)
-        if measure in history[0]:  # rows were held out
-            right = axes.twinx()
-            right.plot(epochs, [row[measure] for row in history], color="tab:orange", marker="o", markersize=3)
-            right.set_ylabel(f"{measure} on validation, percent", color="tab:orange")
-        axes.set_title(f"{metadata.get('data', 'training')}: best at epoch {best}")
+        _plot_epochs(axes, training, metadata.get("data", "training"))
     elif ridge:
-        tried = ridge["validation"]
-        axes.semilogx([l2 for l2, _ in tried], [score for _, score in tried], marker="o", color="tab:orange")
-        axes.axvline(ridge["l2"], color="grey", linestyle=":", linewidth=1)
-        axes.set(xlabel="l2", ylabel="nDCG@5 on validation, percent")
-        axes.set_title(f"{metadata.get('data', 'closed form')}: l2 {ridge['l2']:.3g}")
-        axes.xaxis.set_major_formatter("{x:g}")
-        axes.xaxis.set_minor_formatter("{x:g}")
+        _plot_penalties(axes, ridge, metadata.get("data", "closed form"))
     _save(figure, path)
 
 
-def comparison(rows: Sequence[dict[str, Any]], path: Path, title: str) -> None:
-    """A PNG of accuracy against seconds of training; areas are sizes of models.
+def _plot_epochs(axes: "Axes", training: dict[str, Any], title: str) -> None:
+    from matplotlib.ticker import MaxNLocator
 
-    Names stand below the picture: beside their points they would cover each other where models are alike.
+    history, metric, best = training["history"], training["config"]["metric"], training["best epoch"]
+    epochs = [entry["epoch"] for entry in history]
+    axes.plot(epochs, [entry["loss"] for entry in history], color=LOSS_COLOUR, marker="o", markersize=3)
+    axes.set_xlabel("epoch")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_ylabel("training loss, mean per row", color=LOSS_COLOUR)
+    axes.axvline(best, color="grey", linestyle=":", linewidth=1)
+    if metric in history[0]:  # some rows were held out
+        right = axes.twinx()
+        right.plot(epochs, [entry[metric] for entry in history], color=METRIC_COLOUR, marker="o", markersize=3)
+        right.set_ylabel(f"{metric} on held-out rows, percent", color=METRIC_COLOUR)
+    axes.set_title(f"{title}: best epoch {best} (dotted)")
+
+
+def _plot_penalties(axes: "Axes", ridge: dict[str, Any], title: str) -> None:
+    tried = ridge["validation"]
+    axes.plot([l2 for l2, _ in tried], [score for _, score in tried], marker="o", color=METRIC_COLOUR)
+    _log_x(axes)
+    axes.axvline(ridge["l2"], color="grey", linestyle=":", linewidth=1)
+    axes.set(xlabel="l2 penalty", ylabel="nDCG@5 on held-out rows, percent")
+    axes.set_title(f"{title}: chosen l2 {ridge['l2']:.3g} (dotted)")
+
+
+def comparison(rows: Sequence[dict[str, Any]], path: Path, title: str) -> None:
+    """Write a PNG of accuracy against training time; the area of a disc is the number of parameters.
+
+    The names are in a legend below the axes: next to their markers they would overlap where models are alike.
     """
     figure, axes = _figure(8, 5)
     largest = max(row["parameters"] for row in rows)
     for i, row in enumerate(rows):
-        at, size = (max(row["train seconds"], 1e-2), row["P@1"]), row["parameters"]
-        said = f"{row['name']} ({size / 1e6:.1f} M parameters)"
-        axes.scatter(*at, s=900 * size / largest, color=f"C{i}", alpha=0.4, linewidths=0)
-        axes.scatter(*at, s=40, color=f"C{i}", edgecolor="white", marker="osD^"[i % 4], zorder=2, label=said)
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter("{x:g}")
+        x, y, n_parameters = max(row["train seconds"], MIN_PLOTTED_SECONDS), row["P@1"], row["parameters"]
+        label = f"{row['name']} ({n_parameters:,})"
+        axes.scatter(x, y, s=MAX_MARKER_AREA * n_parameters / largest, color=f"C{i}", alpha=0.4, linewidths=0)
+        axes.scatter(x, y, s=40, color=f"C{i}", edgecolor="white", marker="osD^"[i % 4], zorder=2, label=label)
+    _log_x(axes)
     axes.margins(x=0.15, y=0.2)
-    axes.set(xlabel="seconds of training", ylabel="P@1 on test, percent", title=title)
+    axes.set(xlabel="training time, seconds", ylabel="P@1 on test rows, percent", title=title)
     axes.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside lower center", ncols=2, frameon=False, fontsize=9)
+    figure.legend(
+        loc="outside lower center",
+        ncols=2,
+        frameon=False,
+        fontsize=9,
+        title="model (number of parameters, also shown by the area of the disc)",
+        title_fontsize=9,
+    )
     _save(figure, path)
 
 
-def _figure(width: float, height: float) -> Any:
+def _figure(width: float, height: float) -> "tuple[Figure, Axes]":
+    """A figure without pyplot: it needs no display and leaves the caller's backend alone."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -66,8 +92,18 @@ def _figure(width: float, height: float) -> Any:
     return figure, figure.subplots()
 
 
-def _save(figure: Any, path: Path) -> None:
+def _log_x(axes: "Axes") -> None:
+    """A logarithmic x axis with ticks at 1, 2 and 5 times a power of ten, in plain numbers."""
+    from matplotlib.ticker import LogLocator, NullFormatter
+
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+
+
+def _save(figure: "Figure", path: Path) -> None:
     try:
         figure.savefig(path, format="png", dpi=120)
     except OSError as error:
-        raise FileError(f"{path} cannot be written ({error.strerror or error}); name another place") from error
+        raise FileError(f"{path} cannot be written ({error.strerror or error}); choose another path") from error

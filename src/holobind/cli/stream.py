@@ -1,11 +1,12 @@
-"""Labels for a stream of lines: in order, in constant memory, and as soon as the lines are there.
+"""Predictions for a stream of lines: in order, in constant memory, each as soon as its line has arrived.
 
-    text    a text a line, for models that were trained on texts
-    jsonl   {"text": "..."} or {"features": {"12": 0.5, "40": 1}} a line
-    xml     `f:v f:v` or `l1,l2 f:v f:v` a line, as in XML-Repository files; labels are passed over, and so is a first
-            line `points features labels`
+    text    one text per line, for models trained on texts
+    jsonl   one object per line: {"text": "..."} or {"features": {"12": 0.5, "40": 1}}
+    xml     XML-Repository lines: `f:v f:v` or `l1,l2 f:v f:v`. Labels are ignored, and so is a header line
+            `rows features labels`
 
-A batch is what one read gives. A file gives full ones; someone who types, or a slow pipe, gets each answer at once.
+A batch holds the lines of one read. Reads of a file are large, so its batches are full. A terminal or a slow pipe
+returns single lines, and each gets its prediction at once.
 """
 
 import json
@@ -21,195 +22,206 @@ import numpy as np
 
 from holobind._types import CsrArray
 from holobind.data.csr import from_arrays
-from holobind.data.sparse_text import BOM, BROKEN, HEADER, LONGEST_LINE, features, opened
+from holobind.data.files import BOM, DECOMPRESSION_ERRORS, open_binary
+from holobind.data.sparse_text import HEADER, MAX_LINE_BYTES, parse_features
 from holobind.errors import DataError, OptionError
 from holobind.model import Model
 
 FORMATS = ("text", "jsonl", "xml")
-NUMBER = rb"\d+:[-+.\deE]+"
-FEATURES = re.compile(rb"([\d,]+[ \t]+|[ \t]*)%b([ \t]+%b)*[ \t]*" % (NUMBER, NUMBER))  # XML-Repository data
-BATCH = 1024
-CHUNK = 1 << 20
+MAX_BATCH_LINES = 1024
+CHUNK_BYTES = 1 << 20
 STDIN = "stdin"
+SPARSE_FEATURE = rb"\d+:[-+.\deE]+"
+SPARSE_ROW = re.compile(rb"([\d,]+[ \t]+|[ \t]*)%b([ \t]+%b)*[ \t]*" % (SPARSE_FEATURE, SPARSE_FEATURE))
+FLOAT32_MAX = 3.4e38
 
-Answer = dict[str, Any]
-Features = dict[int, float]
+Prediction = dict[str, Any]
+FeatureValues = dict[int, float]
 
 
-def chunks(path: Path | None) -> Iterator[bytes]:
-    """The bytes of a file, unpacked where its name says that it is packed, or of standard input, as they arrive."""
+def read_chunks(path: Path | None) -> Iterator[bytes]:
+    """Read a file, decompressed if its name says so, or standard input (None), in chunks as they arrive."""
     if path is None:
-        while piece := sys.stdin.buffer.read1(CHUNK):  # type: ignore[union-attr]
-            yield piece
+        while chunk := sys.stdin.buffer.read1(CHUNK_BYTES):  # type: ignore[union-attr]
+            yield chunk
         return
-    with opened(path) as (stream, _):
-        take = getattr(stream, "read1", stream.read)  # a file without buffer gives what one read gives, too
+    with open_binary(path) as (stream, _):
+        read = getattr(stream, "read1", stream.read)  # `read` of an unbuffered file returns what one read gives, too
         try:
-            while piece := take(CHUNK):
-                yield piece
-        except BROKEN as error:
+            while chunk := read(CHUNK_BYTES):
+                yield chunk
+        except DECOMPRESSION_ERRORS as error:
             raise DataError(f"{path}: the {path.suffix} data is damaged or ends too early ({error})") from error
 
 
-def answers(
+def predictions(
     model: Model,
-    pieces: Iterable[bytes],
+    chunks: Iterable[bytes],
     k: int = 5,
     *,
-    form: str | None = None,
-    where: str = STDIN,
+    format: str | None = None,  # noqa: A002 the name of the option
+    source: str = STDIN,
     names: bool = True,
     threshold: float = -math.inf,
-    on_bad: Callable[[DataError], None] | None = None,
-) -> Iterator[list[Answer]]:
-    """The answers to each batch, one for each line: {"labels": [{"label": "red", "score": 0.9}, ...]}, best first.
+    on_error: Callable[[DataError], None] | None = None,
+) -> Iterator[list[Prediction]]:
+    """Yield a list of predictions for each batch, one prediction per line, labels with the highest scores first:
 
-    form       one of `FORMATS`; None tells it from the model and the first line
-    names      say labels by name where the model has names, not by number
-    threshold  leave out labels with scores not above it
-    on_bad     gets the error of a line that cannot be read, which then has the answer {"error": "..."}; without it
-               the error is raised, after the answers to all lines before
+        {"labels": [{"label": "red", "score": 0.9}, ...]}
+
+    format     one of `FORMATS`; None detects it from the model and the first line
+    source     name of the stream in error messages
+    names      give label names where the model has them, instead of label ids
+    threshold  leave out labels whose score is not above it
+    on_error   called with the error of a line that cannot be parsed, whose prediction is then {"error": "..."}. Without
+               it the error is raised, after the predictions of all lines before
     """
-    if form not in (None, *FORMATS):
-        raise OptionError(f"format {form!r} is unknown; choose one of {', '.join(FORMATS)}")
-    reading: _Reading | None = None
-    for number, lines in _batches(pieces, where):
-        skipped = 0
-        if reading is None:
+    if format not in (None, *FORMATS):
+        raise OptionError(f"format {format!r} is unknown; choose one of {', '.join(FORMATS)}")
+    parser: _LineParser | None = None
+    for number, lines in _batches(chunks, source):
+        n_header = 0
+        if parser is None:
             lines[0] = lines[0].removeprefix(BOM)
-            reading = _Reading(model, form or _told(model, lines[0]), where)
-            skipped = int(reading.is_header(lines[0]))
-        found: list[Answer] = []
-        for inputs in reading.read(lines[skipped:], number + skipped):
+            parser = _LineParser(model, format or detect_format(model, lines[0]), source)
+            n_header = int(parser.is_header(lines[0]))
+        batch: list[Prediction] = []
+        for inputs in parser.parse(lines[n_header:], number + n_header):
             if isinstance(inputs, DataError):
-                if on_bad is None:
-                    yield found
+                if on_error is None:
+                    yield batch
                     raise inputs
-                on_bad(inputs)
-                found.append({"error": str(inputs)})
+                on_error(inputs)
+                batch.append({"error": str(inputs)})
             else:
-                found += _labelled(model, inputs, k, names, threshold)
-        yield found
+                batch += _predict(model, inputs, k, names, threshold)
+        yield batch
 
 
-def _batches(pieces: Iterable[bytes], where: str) -> Iterator[tuple[int, list[bytes]]]:
-    """Lines without their ends, and the number of the first."""
-    number, rest, held = 1, [b""], 0
-    for piece in pieces:
-        *whole, last = piece.split(b"\n")
-        if whole:
-            whole[0] = b"".join([*rest, whole[0]])
-            rest, held = [], 0
-        rest.append(last)
-        held += len(last)
-        if held > LONGEST_LINE:
-            raise DataError(f"{where}:{number}: a line of more than {LONGEST_LINE} bytes; is this the right file?")
-        for first in range(0, len(whole), BATCH):
-            yield number + first, [line.removesuffix(b"\r") for line in whole[first : first + BATCH]]
-        number += len(whole)
-    if any(rest):
-        yield number, [b"".join(rest)]
+def _batches(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, list[bytes]]]:
+    """Split chunks into batches of lines without line ends; yield the number of the first line, and the lines."""
+    number, unfinished, unfinished_bytes = 1, [b""], 0
+    for chunk in chunks:
+        *lines, last = chunk.split(b"\n")
+        if lines:
+            lines[0] = b"".join([*unfinished, lines[0]])
+            unfinished, unfinished_bytes = [], 0
+        unfinished.append(last)
+        unfinished_bytes += len(last)
+        if unfinished_bytes > MAX_LINE_BYTES:
+            raise DataError(
+                f"{source}:{number}: the line has more than {MAX_LINE_BYTES} bytes; is this the right file?"
+            )
+        for first in range(0, len(lines), MAX_BATCH_LINES):
+            yield number + first, [line.removesuffix(b"\r") for line in lines[first : first + MAX_BATCH_LINES]]
+        number += len(lines)
+    if any(unfinished):
+        yield number, [b"".join(unfinished)]
 
 
-def _told(model: Model, line: bytes) -> str:
+def detect_format(model: Model, line: bytes) -> str:
+    """The format of a stream from its first line. Sparse features are not taken for a text of numbers."""
     if line.lstrip().startswith(b"{"):
         return "jsonl"
-    return "text" if model.reads_texts and not HEADER.fullmatch(line) and not FEATURES.fullmatch(line) else "xml"
+    return "text" if model.reads_texts and not HEADER.fullmatch(line) and not SPARSE_ROW.fullmatch(line) else "xml"
 
 
-class _Reading:
-    """How the lines of one stream become inputs of a model."""
+class _LineParser:
+    """Parses the lines of one stream into inputs of a model."""
 
-    def __init__(self, model: Model, form: str, where: str) -> None:
-        self.form, self.where, self.texts = form, where, model.reads_texts
-        self.n_features = getattr(model.network, "n_features", 0)
-        if form == "text" and not self.texts:
-            raise OptionError(f"this model reads {self.n_features} features, not texts; give it jsonl or xml")
-        if form == "xml" and not self.n_features:
-            raise OptionError("this model reads texts, not features; give it text or jsonl")
+    def __init__(self, model: Model, format: str, source: str) -> None:  # noqa: A002
+        self.format, self.source, self.reads_texts = format, source, model.reads_texts
+        self.n_features = model.network.n_features or 0
+        if format == "text" and not self.reads_texts:
+            raise OptionError(f"this model reads {self.n_features} features, not texts; choose format jsonl or xml")
+        if format == "xml" and not self.n_features:
+            raise OptionError("this model reads texts, not features; choose format text or jsonl")
 
     def is_header(self, line: bytes) -> bool:
-        found = HEADER.fullmatch(line) if self.form == "xml" else None
-        if found and int(found[2]) != self.n_features:
-            hint = ", which it makes of texts: give it those" if self.texts else ""
+        header = HEADER.fullmatch(line) if self.format == "xml" else None
+        if header and int(header[2]) != self.n_features:
+            hint = " made from texts; give it the texts" if self.reads_texts else ""
             raise DataError(
-                f"{self.where}:1: the header says {int(found[2])} features; this model reads {self.n_features}{hint}"
+                f"{self.source}:1: the header says {int(header[2])} features; this model reads {self.n_features}{hint}"
             )
-        return found is not None
+        return header is not None
 
-    def read(self, lines: list[bytes], number: int) -> Iterator[list[str] | CsrArray | DataError]:
-        """Inputs of as many lines as possible at a time, or the mistake of one."""
-        if self.form == "xml":
-            yield from self._sparse(lines, number)
+    def parse(self, lines: list[bytes], number: int) -> Iterator[list[str] | CsrArray | DataError]:
+        """Yield the inputs of runs of valid lines, as long as possible, and the error of each invalid line, in order.
+
+        number   of the first line
+        """
+        if self.format == "xml":
+            yield from self._parse_sparse(lines, number)
             return
-        parse = self._record if self.form == "jsonl" else self._text
-        parsed = (parse(line, number + i) for i, line in enumerate(lines))
-        for kind, some in groupby(parsed, type):
+        parse_line = self._parse_json if self.format == "jsonl" else self._parse_text
+        parsed = (parse_line(line, number + i) for i, line in enumerate(lines))
+        for kind, run in groupby(parsed, type):
             if kind is str:
-                yield list(some)  # type: ignore[arg-type]
+                yield list(run)  # type: ignore[arg-type]
             elif kind is dict:
-                yield _rows(list(some), self.n_features)  # type: ignore[arg-type]
+                yield _to_csr(list(run), self.n_features)  # type: ignore[arg-type]
             else:
-                yield from some  # type: ignore[misc]
+                yield from run  # type: ignore[misc]
 
-    def _sparse(self, lines: list[bytes], number: int) -> Iterator[CsrArray | DataError]:
-        """All lines at once; if one of them is wrong, the halves."""
+    def _parse_sparse(self, lines: list[bytes], number: int) -> Iterator[CsrArray | DataError]:
+        """Parse all lines at once; if one is invalid, parse each half. k invalid lines cost O(k log n) calls."""
         try:
-            found = features(lines, self.n_features, self.where, number) if lines else None
+            rows = parse_features(lines, self.n_features, self.source, number) if lines else None
         except DataError as error:
             half = len(lines) // 2
             if not half:
                 yield error
                 return
-            yield from self._sparse(lines[:half], number)
-            yield from self._sparse(lines[half:], number + half)
+            yield from self._parse_sparse(lines[:half], number)
+            yield from self._parse_sparse(lines[half:], number + half)
             return
-        if found is not None:
-            yield found
+        if rows is not None:
+            yield rows
 
-    def _text(self, line: bytes, number: int) -> str | DataError:
+    def _parse_text(self, line: bytes, number: int) -> str | DataError:
         try:
             return line.decode()
         except UnicodeDecodeError as error:
-            return DataError(f"{self.where}:{number}: not UTF-8 text ({error.reason})")
+            return DataError(f"{self.source}:{number}: the line is not UTF-8 text ({error.reason})")
 
-    def _record(self, line: bytes, number: int) -> str | Features | DataError:
+    def _parse_json(self, line: bytes, number: int) -> str | FeatureValues | DataError:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            return self._wrong(number, f"not JSON ({' '.join(str(error).split())[:80]})")
-        if isinstance(record, dict) and self.texts and isinstance(record.get("text"), str):
+            return self._error(number, f"not JSON ({' '.join(str(error).split())[:80]})")
+        if isinstance(record, dict) and self.reads_texts and isinstance(record.get("text"), str):
             return str(record["text"])
         if not isinstance(record, dict) or not isinstance(record.get("features"), dict) or not self.n_features:
-            return self._wrong(number, f"found {line.decode(errors='backslashreplace')[:60]}")
-        found: Features = {}
+            return self._error(number, f"found {line.decode(errors='backslashreplace')[:60]}")
+        row: FeatureValues = {}
         for key, value in record["features"].items():
             if len(key) > 10 or not key.isdecimal() or str(int(key)) != key or int(key) >= self.n_features:
-                return self._wrong(number, f"feature {key[:20]!r} is not a number from 0 to {self.n_features - 1}")
-            if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 3.4e38:
-                return self._wrong(number, f"feature {key} has the value {str(value)[:20]}, not a number of float32")
-            found[int(key)] = float(value)
-        return found
+                return self._error(number, f"feature {key[:20]!r} is not an id from 0 to {self.n_features - 1}")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < FLOAT32_MAX:
+                return self._error(number, f"feature {key} has the value {str(value)[:20]}, not a float32 number")
+            row[int(key)] = float(value)
+        return row
 
-    def _wrong(self, number: int, what: str) -> DataError:
-        expected = '{"text": "..."}' if self.texts else '{"features": {"12": 0.5, ...}}'
-        return DataError(f"{self.where}:{number}: {what}; expected {expected}")
-
-
-def _rows(some: Sequence[Features], n_features: int) -> CsrArray:
-    ends = np.cumsum([0, *map(len, some)])
-    ids = np.fromiter((i for row in some for i in sorted(row)), np.int32, int(ends[-1]))
-    values = np.fromiter((row[i] for row in some for i in sorted(row)), np.float32, int(ends[-1]))
-    return from_arrays(values, ids, ends, (len(some), n_features))
+    def _error(self, number: int, what: str) -> DataError:
+        expected = '{"text": "..."}' if self.reads_texts else '{"features": {"12": 0.5, ...}}'
+        return DataError(f"{self.source}:{number}: {what}; expected {expected}")
 
 
-def _labelled(model: Model, inputs: Any, k: int, names: bool, threshold: float) -> list[Answer]:
+def _to_csr(rows: Sequence[FeatureValues], n_features: int) -> CsrArray:
+    indptr = np.cumsum([0, *map(len, rows)])
+    indices = np.fromiter((i for row in rows for i in sorted(row)), np.int32, int(indptr[-1]))
+    values = np.fromiter((row[i] for row in rows for i in sorted(row)), np.float32, int(indptr[-1]))
+    return from_arrays(values, indices, indptr, (len(rows), n_features))
+
+
+def _predict(model: Model, inputs: list[str] | CsrArray, k: int, names: bool, threshold: float) -> list[Prediction]:
     scores, ids = model.top_k(inputs, min(k, model.n_labels))
-    said = model.label_names if names else None
+    label_names = model.label_names if names else None
     return [
         {
             "labels": [
-                {"label": label if said is None else said[label], "score": round(score, 6)}
+                {"label": label if label_names is None else label_names[label], "score": round(score, 6)}
                 for score, label in zip(*row, strict=True)
                 if score > threshold
             ]

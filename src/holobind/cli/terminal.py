@@ -1,4 +1,4 @@
-"""What verbs share: options, a bar on stderr, results on stdout as JSON or as a table."""
+"""Input and output of the command line: a progress bar on stderr, results on stdout as JSON or as a table."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
     from holobind._types import ProgressCallback
 
-PATIENCE = 2.0  # seconds before a bar appears
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+PROGRESS_DELAY_SECONDS = 2.0  # quick commands show no progress bar
 
 
 @contextmanager
 def progress() -> Iterator["ProgressCallback"]:
-    """A bar on stderr that appears when the work takes longer than `PATIENCE`: call it with what is done, and how
-    much of that."""
+    """Show a progress bar on stderr; yield the function that updates it.
+
+    The function takes a description of the current step and the finished fraction of that step; a fraction of 0 shows
+    a bar without an end. The bar appears after `PROGRESS_DELAY_SECONDS`, and only on a terminal.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
@@ -42,17 +43,17 @@ def progress() -> Iterator["ProgressCallback"]:
     )
     task = bar.add_task("working", total=None)
 
-    def tell(what: str, share: float) -> None:
-        bar.update(task, description=what, total=1.0 if share else None, completed=share)
+    def report(description: str, fraction: float) -> None:
+        bar.update(task, description=description, total=1.0 if fraction else None, completed=fraction)
 
-    with patiently(bar):
-        yield tell
+    with delayed(bar):
+        yield report
 
 
 @contextmanager
-def patiently(bar: "rich.progress.Progress") -> Iterator[None]:
-    """Show a bar that appears when the work takes longer than `PATIENCE`."""
-    timer = threading.Timer(PATIENCE, bar.start)
+def delayed(bar: "rich.progress.Progress") -> Iterator[None]:
+    """Start a progress bar after `PROGRESS_DELAY_SECONDS`, if the work inside the `with` takes that long."""
+    timer = threading.Timer(PROGRESS_DELAY_SECONDS, bar.start)
     timer.daemon = True
     timer.start()
     try:
@@ -65,11 +66,12 @@ def patiently(bar: "rich.progress.Progress") -> Iterator[None]:
 
 
 def print_json(value: Any) -> None:
+    """Print a value as one line of JSON."""
     typer.echo(json.dumps(value))
 
 
 def print_rich(value: Any) -> None:
-    """A table, or text with a place for every word: on a terminal as wide as it is, in a file as wide as need be."""
+    """Print a table or a text. A terminal limits the width of a table; a file or a pipe gets 200 columns."""
     from rich.console import Console
 
     console = Console()
@@ -79,16 +81,23 @@ def print_rich(value: Any) -> None:
 
 
 def first_process() -> bool:
-    """Whether this is the process that speaks and writes, of those that torchrun has started."""
+    """Whether this process has rank 0 among those that torchrun started. Only rank 0 prints and writes files."""
     return os.environ.get("RANK", "0") == "0"
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a file that cannot be written, before the work is done that is to be written."""
+    """Raise a `FileError` if a file cannot be written. Commands call it before they start the work."""
     if path.is_dir():
-        raise FileError(f"{path} is a directory; give the name of a file")
+        raise FileError(f"{path} is a directory; give the path of a file")
     try:
         with tempfile.TemporaryFile(dir=path.parent):
             pass
     except OSError as error:
-        raise FileError(f"{path} cannot be written ({error.strerror or error}); name another place") from error
+        raise FileError(f"{path} cannot be written ({error.strerror or error}); choose another path") from error
+
+
+def interrupted(message: str) -> typer.Exit:
+    """Print a message to stderr; return the exception that ends a command after Ctrl-C, with exit code 130."""
+    if first_process():
+        typer.echo(f"holobind: {message}", err=True)
+    return typer.Exit(130)

@@ -1,54 +1,53 @@
-"""Label vectors that are never stored, and every question one asks of them.
+"""The contract of codebooks: label vectors c_0 ... c_(L-1) of d dimensions that need not be stored.
 
-    vectors(ids)              (n) -> (n, d)                     the vectors c_i themselves
-    encode(labels, offsets)   ragged sets -> (rows, d)          the sum of each set's vectors
-    mix(weights)              (*batch, L) -> (*batch, d)        sum_i weights[i] c_i over ALL labels
-    scores(v)                 (*batch, d) -> (*batch, L)        <v, c_i> for all labels
-    top_k(v, k)               (*batch, d) -> 2 x (*batch, k)    the k largest scores, exactly, and their labels
-    share(rank, world)                                          a range of labels, for `top_k` of one of several scorers
-    above(v, threshold)       (rows, d) -> ragged sets          every label whose score passes
-    log_sum_exp(v)            (*batch, d) -> (*batch)           log sum_i exp <v, c_i>, in bounded memory
-    bound(p)                                                    the codebook of p (x) c_i
-    grown_to(n)                                                 more labels; the existing ones keep their vectors
+    vectors(ids)                   (n) -> (n, d)                     the vectors c_i themselves
+    encode(labels, offsets)        ragged sets -> (rows, d)          the sum of each set's vectors
+    weighted_sum(weights)          (*batch, L) -> (*batch, d)        sum_i weights[i] c_i over ALL labels
+    scores(v)                      (*batch, d) -> (*batch, L)        <v, c_i> for all labels
+    top_k(v, k)                    (*batch, d) -> 2 x (*batch, k)    the k largest scores, exactly, and their labels
+    label_range(rank, world_size)                                    the labels that one of several processes ranks
+    labels_above(v, threshold)     (rows, d) -> ragged sets          every label with a score above the threshold
+    log_sum_exp(v)                 (*batch, d) -> (*batch)           log sum_i exp <v, c_i>, in bounded memory
+    bind(p)                                                          the codebook of p (x) c_i
+    expand_to(n_labels)                                              more labels; the old ones keep their vectors
+    to_trainable()                                                   a codebook whose vectors have gradients
 
-A codebook is made of blocks of labels and a subclass says how one block is scored (`_score`) and mixed (`_mix`);
-all of the above is then written once. Scoring and mixing are each other's derivative, which gives gradients of
-every order without a graph through L x d numbers.
+A codebook is computed in blocks of labels. A subclass defines how the scores and the weighted sum of one block are
+computed (`_score_block`, `_sum_block`); all of the above is then written once. Scores and weighted sums are each
+other's derivative, which gives gradients of every order without a graph through L x d numbers.
 
 Ragged sets are `(labels, offsets)` as in `torch.nn.EmbeddingBag`: row r holds labels[offsets[r] : offsets[r + 1]],
-the last row runs to the end, and offsets has one entry for each row (`indptr[:-1]` of a CSR matrix).
+the last row extends to the end, and offsets has one entry for each row (`indptr[:-1]` of a CSR matrix).
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
-from torch.fft import irfft, rfft
 
 from holobind._checks import integer, positive
+from holobind.algebra import irfft_rows, rfft_rows
+from holobind.codebooks import _limits as limits
 from holobind.codebooks.ragged import checked_labels, checked_sets
+from holobind.codebooks.ranking import label_range, merge_top_k, stable_topk
 from holobind.errors import DTypeError, OptionError, ShapeError
-
-MEMORY = 256 << 20
-# Scores made in one go. A tile of them, the spectra they come from and the bases they share stay in a 32 MB L3
-# cache, and the transforms of a tile (256 at d = 3000) outweigh the cost of planning them: from 64 to 1024 the
-# time varied by 15 %, and without tiles, at 670,091 labels and 16 rows, it was four times as long.
-TILE = 3 << 18
-MANY = 1 << 14  # scores whose ranking is worth a compiled function
 
 
 class Codebook(nn.Module):
-    """What every codebook can do; see the top of this file. `dim` is d, `n_labels` is L.
+    """Base class of all codebooks; the module's docstring lists the methods. `dim` is d, `n_labels` is L.
 
-    It is a module so that it moves with the network it is in, but it has no precision of its own: transforms
-    run in float32, or in float64 for float64 input, also where autocast or `.half()` reduce the network's.
+    A codebook is a module so that it moves with the network it belongs to, but it has no precision of its own:
+    transforms run in float32, or in float64 for float64 input, also where autocast or `.half()` reduce the network's.
+
+    unitary      whether all vectors are unitary
+    range_step   the labels that are scored together: ranges of labels start at its multiples
     """
 
     unitary = True
-    grain = 1  # labels that are scored together, and so stay together in a share
+    range_step = 1
 
     def __init__(self, n_labels: int, dim: int, seed: int | None) -> None:
         super().__init__()
@@ -57,56 +56,58 @@ class Codebook(nn.Module):
         self.seed = seed
         self.device = torch.device("cpu")
 
-    # What a subclass provides
+    # What a subclass defines
 
-    def _ask(self, v: Tensor) -> Tensor:
-        """What `_score` wants to know of (rows, d) vectors; linear."""
-        return spectrum(v)
+    def _to_query(self, v: Tensor) -> Tensor:
+        """Transform (rows, d) vectors to what `_score_block` takes, by default their spectra; linear."""
+        return rfft_rows(v)
 
-    def _answer(self, total: Tensor) -> Tensor:
-        """From what `_mix` gives to (rows, d) vectors; linear."""
-        return signal(total, self.dim)
+    def _to_vectors(self, total: Tensor) -> Tensor:
+        """Transform sums of `_sum_block` to (rows, d) vectors, by default from spectra; linear."""
+        return irfft_rows(total, self.dim)
 
-    def _score(self, asked: Tensor, first: int, last: int) -> Tensor:
-        """Scores of the labels from `first` up to `last`, which `_blocks` chose."""
+    def _score_block(self, query: Tensor, first: int, last: int) -> Tensor:
+        """The scores of the labels from `first` up to `last`, as `_blocks` chose them."""
         raise NotImplementedError
 
-    def _mix(self, weights: Tensor, first: int, last: int) -> Tensor:
-        """The weighted sum of those labels' vectors, as `_answer` takes it."""
+    def _sum_block(self, weights: Tensor, first: int, last: int) -> Tensor:
+        """The weighted sum of these labels' vectors, in the form that `_to_vectors` takes."""
         raise NotImplementedError
 
-    def _keep(self) -> None:
-        """Training is about to ask for all labels, and will again: what is costly to make may be kept."""
+    def _prepare_training(self) -> None:
+        """Called before each training step that scores all labels: a codebook may cache what is costly to compute."""
 
-    def _blocks(self, rows: int, memory: int, first: int, last: int) -> Iterator[tuple[slice, int, int]]:
-        """Tiles of (rows, first label, last label) that cover these labels, in order of labels for each row."""
+    def _blocks(self, rows: int, max_bytes: int, first: int, last: int) -> Iterator[tuple[slice, int, int]]:
+        """Blocks (rows, first label, last label) that cover these labels, for each row in order of labels."""
         raise NotImplementedError
 
     def _encode(self, labels: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
+        """`encode` without checks."""
         raise NotImplementedError
 
     def _vectors(self, ids: Tensor) -> Tensor:
+        """`vectors` without checks."""
         raise NotImplementedError
 
-    def bound(self, p: Tensor) -> "Codebook":
+    def bind(self, p: Tensor) -> "Codebook":
         """The codebook whose vectors are p (x) c_i: for unitary p, <p* (x) v, c_i> = <v, p (x) c_i>.
 
-        What the paper unbinds from every output is bound to the labels instead, once.
+        The paper unbinds p from every output. It is bound to the labels here instead, once.
         """
         raise NotImplementedError
 
-    def grown_to(self, n_labels: int) -> "Codebook":
+    def expand_to(self, n_labels: int) -> "Codebook":
         """A codebook of more labels in which every existing label keeps its vector."""
         raise NotImplementedError
 
-    def learnable(self) -> "Codebook":
-        """A codebook that starts from the same vectors and learns; they are projected to stay unitary."""
+    def to_trainable(self) -> "Codebook":
+        """A codebook that starts from the same vectors and learns; a projection keeps them unitary."""
         raise NotImplementedError
 
-    # What is the same for all
+    # What is the same for all codebooks
 
     @property
-    def learned(self) -> bool:
+    def trainable(self) -> bool:
         """Whether the vectors themselves have gradients."""
         return any(parameter.requires_grad for parameter in self.parameters())
 
@@ -120,232 +121,189 @@ class Codebook(nn.Module):
         Shapes: (total), (rows), (total) -> (rows, d)
         """
         if weights is not None and weights.shape != labels.shape:
-            raise ShapeError(f"encode: wants one weight a label, got {tuple(weights.shape)} for {tuple(labels.shape)}")
-        by = None if weights is None else weights.to(self.device)
-        return self._encode(*checked_sets(labels, offsets, self.n_labels, self.device), by)
+            raise ShapeError(
+                f"encode: wants one weight for each label, got {tuple(weights.shape)} for {tuple(labels.shape)}"
+            )
+        moved = None if weights is None else weights.to(self.device)
+        return self._encode(*checked_sets(labels, offsets, self.n_labels, self.device), moved)
 
-    def mix(self, weights: Tensor) -> Tensor:
+    def weighted_sum(self, weights: Tensor) -> Tensor:
         """sum_i weights[i] c_i over all labels: the derivative of `scores`.
 
         Shapes: (*batch, L) -> (*batch, d)
         """
-        flat, shape = _rows("mix", weights, self.n_labels, "labels")
-        mixed = self._mix_now(flat) if self.learned or not _tracked(flat) else _Mix.apply(flat, self)
-        return mixed.reshape(*shape, self.dim)
+        flat, shape = _flat_rows("weighted_sum", weights, self.n_labels, "labels")
+        plain = self.trainable or not _tracked(flat)
+        total = self._weighted_sum(flat) if plain else _WeightedSum.apply(flat, self)
+        return total.reshape(*shape, self.dim)
 
     def scores(self, v: Tensor) -> Tensor:
         """<v, c_i> for all labels.
 
         Shapes: (*batch, d) -> (*batch, L)
         """
-        flat, shape = _rows("scores", v, self.dim, "elements")
-        found = self._scores_now(flat) if self.learned or not _tracked(flat) else _Scores.apply(flat, self)
-        return found.reshape(*shape, self.n_labels)
+        flat, shape = _flat_rows("scores", v, self.dim, "elements")
+        scores = self._scores(flat) if self.trainable or not _tracked(flat) else _Scores.apply(flat, self)
+        return scores.reshape(*shape, self.n_labels)
 
     def log_sum_exp(self, v: Tensor) -> Tensor:
         """log sum_i exp <v, c_i>, and in the same pass its derivative, the softmax-weighted mean of the vectors.
 
-        Each tile of scores is exponentiated and mixed while it is in the cache; sums are rescaled when a tile
-        raises the row's maximum. Nothing of size rows x L is ever held, forward or backward.
+        The scores of each block are exponentiated and summed while they are in the cache; sums are rescaled when a
+        block raises the row's maximum. Nothing of size rows x L is ever held, forward or backward.
 
         Shapes: (*batch, d) -> (*batch)
         """
-        flat, shape = _rows("log_sum_exp", v, self.dim, "elements")
-        if self.learned:
-            return self._scores_now(flat).logsumexp(-1).reshape(shape)
+        flat, shape = _flat_rows("log_sum_exp", v, self.dim, "elements")
+        if self.trainable:
+            return self._scores(flat).logsumexp(-1).reshape(shape)
         return _LogSumExp.apply(flat, self, _tracked(flat)).reshape(shape)
 
     @torch.no_grad()
     def top_k(
-        self, v: Tensor, k: int, *, labels: tuple[int, int] | None = None, memory: int = MEMORY
+        self, v: Tensor, k: int, *, labels: tuple[int, int] | None = None, max_bytes: int = limits.MAX_SCORE_BYTES
     ) -> tuple[Tensor, Tensor]:
-        """The k largest scores of each row, largest first, and their labels; among equals the lowest label first.
+        """The k largest scores of each row, largest first, and their labels; ties go to the lower label.
 
-        Exact: every label is scored, though never more than `memory` bytes' worth at once. With `labels`, only those
-        from the first up to the last are (all of them, if they are fewer than k): a `share`, to be `merged`.
+        The result is exact: every label is scored, in blocks of at most `max_bytes`.
+
+        labels   rank only a range of labels, as `label_range` gives it; if it has fewer than k labels, all of them.
+                 `ranking.merge_top_k` merges the results of several ranges
 
         Shapes: (*batch, d) -> (*batch, k), (*batch, k)
         """
-        flat, shape = _rows("top_k", v, self.dim, "elements")
+        flat, shape = _flat_rows("top_k", v, self.dim, "elements")
         if not 1 <= integer("top_k", "k", k) <= self.n_labels:
             raise OptionError(f"top_k: k must be from 1 to the number of labels, {self.n_labels}; got {k}")
         first, last = (0, self.n_labels) if labels is None else labels
-        if not 0 <= first <= last <= self.n_labels or (first % self.grain and first < last):
+        if not 0 <= first <= last <= self.n_labels or (first % self.range_step and first < last):
             raise OptionError(
                 f"top_k: labels must be a range within 0 to {self.n_labels} that starts at a multiple of "
-                f"{self.grain}, as `share` gives them; got {labels}"
+                f"{self.range_step}, as `label_range` gives it; got {labels}"
             )
         k = min(k, last - first)
         if not k:
             return flat.new_empty(*shape, 0), torch.empty(*shape, 0, dtype=torch.long, device=flat.device)
-        with full_precision(flat):
-            best, ids = self._top_k(flat, k, memory, first, last)
+        with _no_autocast(flat):
+            best, ids = self._top_k(flat, k, max_bytes, first, last)
         return best.reshape(*shape, k), ids.reshape(*shape, k)
 
-    def label_range(self, rank: int, world: int) -> tuple[int, int]:
-        """The labels, first and last, that the `rank`-th of `world` scorers takes: all labels once, in order."""
-        return label_range(self.n_labels, self.grain, rank, world)
+    def label_range(self, rank: int, world_size: int) -> tuple[int, int]:
+        """The range of labels, first and last, that the `rank`-th of `world_size` processes ranks.
+
+        The ranges are in order and together hold every label once.
+        """
+        return label_range(self.n_labels, self.range_step, rank, world_size)
 
     @torch.no_grad()
-    def above(self, v: Tensor, threshold: float, *, memory: int = MEMORY) -> tuple[Tensor, Tensor]:
+    def labels_above(
+        self, v: Tensor, threshold: float, *, max_bytes: int = limits.MAX_SCORE_BYTES
+    ) -> tuple[Tensor, Tensor]:
         """All labels with a score above `threshold`, as ragged sets in order of labels.
 
         Shapes: (rows, d) -> (total), (rows)
         """
-        flat, _ = _rows("above", v, self.dim, "elements")
+        flat, _ = _flat_rows("labels_above", v, self.dim, "elements")
         rows, labels = ([v.new_empty(0, dtype=torch.long)] for _ in range(2))
-        with full_precision(flat):
-            asked = self._ask(flat)
-            for tile, first, last in self._blocks(len(flat), memory, 0, self.n_labels):
-                row, label = (self._score(asked[tile], first, last) > threshold).nonzero().T
-                rows.append(row + tile.start)
+        with _no_autocast(flat):
+            query = self._to_query(flat)
+            for block, first, last in self._blocks(len(flat), max_bytes, 0, self.n_labels):
+                row, label = (self._score_block(query[block], first, last) > threshold).nonzero().T
+                rows.append(row + block.start)
                 labels.append(label + first)
-        row, order = torch.cat(rows).sort(stable=True)  # for each row the tiles came in order of labels
+        row, order = torch.cat(rows).sort(stable=True)  # the blocks of each row came in order of labels
         counts = row.bincount(minlength=len(flat))
         return torch.cat(labels)[order], counts.cumsum(0) - counts
 
-    def _top_k(self, v: Tensor, k: int, memory: int, first: int, last: int) -> tuple[Tensor, Tensor]:
-        asked = self._ask(v)
-        kept: dict[int, tuple[Tensor, Tensor]] = {}
-        for tile, start, end in self._blocks(len(v), memory, first, last):
-            found, where = first_largest(self._score(asked[tile], start, end), min(k, end - start))
-            before = [kept[tile.start]] if tile.start in kept else []
-            kept[tile.start] = merged([*before, (found, where + start)], k)
-        return torch.cat([found for found, _ in kept.values()]), torch.cat([where for _, where in kept.values()])
+    def _top_k(self, v: Tensor, k: int, max_bytes: int, first: int, last: int) -> tuple[Tensor, Tensor]:
+        query = self._to_query(v)
+        best: dict[int, tuple[Tensor, Tensor]] = {}  # of the labels so far, by the first row of a block
+        for block, start, end in self._blocks(len(v), max_bytes, first, last):
+            scores, ids = stable_topk(self._score_block(query[block], start, end), min(k, end - start))
+            earlier = [best[block.start]] if block.start in best else []
+            best[block.start] = merge_top_k([*earlier, (scores, ids + start)], k)
+        return torch.cat([scores for scores, _ in best.values()]), torch.cat([ids for _, ids in best.values()])
 
-    def _scores_now(self, v: Tensor) -> Tensor:
-        with full_precision(v):
-            asked = self._ask(v)
-            if self.learned:
-                return self._score(asked, 0, self.n_labels)
-            found = v.new_empty(len(v), self.n_labels)
-            for tile, first, last in self._blocks(len(v), MEMORY, 0, self.n_labels):
-                found[tile, first:last] = self._score(asked[tile], first, last)
-            return found
+    def _scores(self, v: Tensor) -> Tensor:
+        with _no_autocast(v):
+            query = self._to_query(v)
+            if self.trainable:
+                return self._score_block(query, 0, self.n_labels)
+            scores = v.new_empty(len(v), self.n_labels)
+            for block, first, last in self._blocks(len(v), limits.MAX_SCORE_BYTES, 0, self.n_labels):
+                scores[block, first:last] = self._score_block(query[block], first, last)
+            return scores
 
-    def _mix_now(self, weights: Tensor) -> Tensor:
-        with full_precision(weights):
-            if self.learned:
-                return self._answer(self._mix(weights, 0, self.n_labels))
-            total = torch.zeros_like(self._ask(weights.new_zeros(len(weights), self.dim)))
-            for tile, first, last in self._blocks(len(weights), MEMORY, 0, self.n_labels):
-                total[tile] += self._mix(weights[tile, first:last], first, last)
-            return self._answer(total)
+    def _weighted_sum(self, weights: Tensor) -> Tensor:
+        with _no_autocast(weights):
+            if self.trainable:
+                return self._to_vectors(self._sum_block(weights, 0, self.n_labels))
+            total = torch.zeros_like(self._to_query(weights.new_zeros(len(weights), self.dim)))
+            for block, first, last in self._blocks(len(weights), limits.MAX_SCORE_BYTES, 0, self.n_labels):
+                total[block] += self._sum_block(weights[block, first:last], first, last)
+            return self._to_vectors(total)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         self.device = fn(torch.empty(0, device=self.device)).device
-        self._move()
+        self._move_to_device()
         return super()._apply(fn, recurse)
 
-    def _move(self) -> None:
-        """Follow to `self.device`."""
+    def _move_to_device(self) -> None:
+        """Move tensors that are neither parameters nor buffers to `self.device`."""
 
     def extra_repr(self) -> str:
         return f"n_labels={self.n_labels}, dim={self.dim}, seed={self.seed}"
 
 
-def first_largest(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest of each row, largest first, among equals the lower index first; torch.topk takes any of them.
-
-    Shapes: (rows, n) -> (rows, k), (rows, k)
-    """
-    if scores.is_cpu and scores.dtype == torch.float32 and scores.is_contiguous() and scores.numel() >= MANY:
-        from holobind import _topk as ranking  # compiles when first used
-
-        ranked = ranking.largest(scores.detach().numpy(), k)
-        if ranked is not None:
-            return torch.from_numpy(ranked[0]), torch.from_numpy(ranked[1])
-    found, where = scores.topk(min(k + 1, scores.shape[1]), dim=1)
-    # If the next one equals the last one wanted, which of the equals were found was left to chance.
-    torn = (found[:, k - 1] == found[:, k]).nonzero()[:, 0] if found.shape[1] > k else where.new_empty(0)
-    where = where[:, :k].sort(1).values
-    found, order = scores.gather(1, where).sort(dim=1, descending=True, stable=True)
-    where = where.gather(1, order)
-    if len(torn):
-        some, at = scores[torn].sort(dim=1, descending=True, stable=True)
-        found[torn], where[torn] = some[:, :k], at[:, :k]
-    return found, where
-
-
-def merged(parts: Sequence[tuple[Tensor, Tensor]], k: int) -> tuple[Tensor, Tensor]:
-    """The k best of (scores, labels) found in ranges of labels, given in order of labels.
-
-    The lower labels stand first and every list has equals in order of labels, so a stable sort has, too.
-
-    Shapes: (rows, any) each -> (rows, k), (rows, k)
-    """
-    found, order = torch.cat([scores for scores, _ in parts], 1).sort(dim=1, descending=True, stable=True)
-    labels = torch.cat([labels for _, labels in parts], 1).gather(1, order)
-    return found[:, :k], labels[:, :k]
-
-
-def label_range(n_labels: int, grain: int, rank: int, world: int) -> tuple[int, int]:
-    """Cut labels into `world` ranges that start at multiples of `grain` and are as even as that allows."""
-    if not 0 <= rank < world:
-        raise OptionError(f"share: rank must be from 0 to below world; got {rank} and {world}")
-    grains = -(-n_labels // grain)
-    first, last = (min(n_labels, grains * r // world * grain) for r in (rank, rank + 1))
-    return first, last
-
-
-def full_precision(v: Tensor) -> torch.autocast:
-    """No autocast in here: exact scores do not come out of bfloat16 products."""
-    return torch.autocast(v.device.type, enabled=False)
-
-
-def spectrum(v: Tensor) -> Tensor:
-    """rfft, also of no rows at all, which the library under torch refuses."""
-    return rfft(v) if len(v) else rfft(v.new_zeros(1, *v.shape[1:]))[:0]
-
-
-def signal(total: Tensor, dim: int) -> Tensor:
-    """irfft, also of no rows at all."""
-    return irfft(total, n=dim) if len(total) else total.real.new_zeros(0, *total.shape[1:-1], dim)
-
-
 class _Scores(Function):
+    """`Codebook.scores` of fixed vectors, with `weighted_sum` as its derivative."""
+
     @staticmethod
-    def forward(ctx: Any, v: Tensor, book: Codebook) -> Tensor:
-        ctx.book = book
-        return book._scores_now(v)
+    def forward(ctx: Any, v: Tensor, codebook: Codebook) -> Tensor:
+        ctx.codebook = codebook
+        return codebook._scores(v)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _Mix.apply(grad, ctx.book), None
+        return _WeightedSum.apply(grad, ctx.codebook), None
 
 
-class _Mix(Function):
+class _WeightedSum(Function):
+    """`Codebook.weighted_sum` of fixed vectors, with `scores` as its derivative."""
+
     @staticmethod
-    def forward(ctx: Any, weights: Tensor, book: Codebook) -> Tensor:
-        ctx.book = book
-        return book._mix_now(weights)
+    def forward(ctx: Any, weights: Tensor, codebook: Codebook) -> Tensor:
+        ctx.codebook = codebook
+        return codebook._weighted_sum(weights)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return _Scores.apply(grad, ctx.book), None
+        return _Scores.apply(grad, ctx.codebook), None
 
 
 class _LogSumExp(Function):
+    """`Codebook.log_sum_exp` of fixed vectors; the forward pass computes the derivative, too."""
+
     @staticmethod
-    def forward(ctx: Any, v: Tensor, book: Codebook, tracked: bool) -> Tensor:
+    def forward(ctx: Any, v: Tensor, codebook: Codebook, tracked: bool) -> Tensor:
         if tracked:
-            book._keep()
-        with full_precision(v):
-            asked = book._ask(v)
-            total = torch.zeros_like(asked)  # sum_i exp(score_i - largest) c_i
+            codebook._prepare_training()
+        with _no_autocast(v):
+            query = codebook._to_query(v)
+            total = torch.zeros_like(query)  # sum_i exp(score_i - largest) c_i
             largest = v.new_full((len(v), 1), -torch.inf)
             mass = torch.zeros_like(largest)  # sum_i exp(score_i - largest)
-            for tile, first, last in book._blocks(len(v), MEMORY, 0, book.n_labels):
-                scores = book._score(asked[tile], first, last)
-                now = torch.maximum(largest[tile], scores.amax(1, keepdim=True))
-                rescale = (largest[tile] - now).exp_()
+            for block, first, last in codebook._blocks(len(v), limits.MAX_SCORE_BYTES, 0, codebook.n_labels):
+                scores = codebook._score_block(query[block], first, last)
+                now = torch.maximum(largest[block], scores.amax(1, keepdim=True))
+                rescale = (largest[block] - now).exp_()
                 weights = scores.sub_(now).exp_()
-                largest[tile] = now
-                mass[tile] = mass[tile] * rescale + weights.sum(1, keepdim=True)
+                largest[block] = now
+                mass[block] = mass[block] * rescale + weights.sum(1, keepdim=True)
                 if tracked:
-                    total[tile] = total[tile] * rescale + book._mix(weights, first, last)
+                    total[block] = total[block] * rescale + codebook._sum_block(weights, first, last)
             if tracked:
-                ctx.save_for_backward(book._answer(total) / mass)
+                ctx.save_for_backward(codebook._to_vectors(total) / mass)
             return (largest + mass.log()).squeeze(1)
 
     @staticmethod
@@ -355,14 +313,20 @@ class _LogSumExp(Function):
         return grad[:, None] * mean, None, None
 
 
+def _no_autocast(v: Tensor) -> torch.autocast:
+    """A context without autocast: bfloat16 products do not give exact scores."""
+    return torch.autocast(v.device.type, enabled=False)
+
+
 def _tracked(*tensors: Tensor) -> bool:
+    """Whether autograd records what is computed from these tensors."""
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
-def _rows(operation: str, x: Tensor, width: int, what: str) -> tuple[Tensor, torch.Size]:
+def _flat_rows(operation: str, x: Tensor, width: int, unit: str) -> tuple[Tensor, torch.Size]:
     """(*batch, width) as (rows, width), in float32 or wider, and the shape of the batch."""
     if not isinstance(x, Tensor) or not x.is_floating_point():
         raise DTypeError(f"{operation}: wants a floating-point tensor, got {getattr(x, 'dtype', type(x))}")
     if x.ndim == 0 or x.shape[-1] != width:
-        raise ShapeError(f"{operation}: wants {width} {what} along the last axis, got shape {tuple(x.shape)}")
+        raise ShapeError(f"{operation}: wants {width} {unit} along the last axis, got shape {tuple(x.shape)}")
     return x.reshape(-1, width).to(torch.promote_types(x.dtype, torch.float32)), x.shape[:-1]

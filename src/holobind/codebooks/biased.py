@@ -1,3 +1,5 @@
+"""Label vectors with a bias for each label, such as a prior."""
+
 from collections.abc import Iterator
 
 from torch import Tensor, nn
@@ -8,60 +10,64 @@ from holobind.errors import ShapeError
 
 
 class BiasedCodebook(Codebook):
-    """Another codebook, with a number of its own added to each label's score: <v, c_i> + a_i.
+    """Another codebook with a bias added to each label's score: <v, c_i> + a_i.
 
-    State: the other codebook's, and `shift` (L), the a_i. Vectors, sums and derivatives are the other's.
+    State: that of `codebook`, and `bias` (L), the a_i. Vectors, sums and derivatives are those of `codebook`.
     """
 
-    shift: Tensor
+    bias: Tensor
 
-    def __init__(self, book: Codebook, shift: Tensor) -> None:
-        super().__init__(book.n_labels, book.dim, book.seed)
-        if shift.shape != (book.n_labels,):
-            raise ShapeError(f"BiasedCodebook: wants {book.n_labels} numbers, one a label; got {tuple(shift.shape)}")
-        self.book, self.grain, self.unitary, self.device = book, book.grain, book.unitary, book.device
-        self.register_buffer("shift", shift)
+    def __init__(self, codebook: Codebook, bias: Tensor) -> None:
+        super().__init__(codebook.n_labels, codebook.dim, codebook.seed)
+        if bias.shape != (codebook.n_labels,):
+            raise ShapeError(
+                f"BiasedCodebook: wants a bias of shape ({codebook.n_labels},), one for each label; "
+                f"got {tuple(bias.shape)}"
+            )
+        self.codebook, self.range_step = codebook, codebook.range_step
+        self.unitary, self.device = codebook.unitary, codebook.device
+        self.register_buffer("bias", bias)
 
-    def _score(self, asked: Tensor, first: int, last: int) -> Tensor:
-        found = self.book._score(asked, first, last)
-        return found + self.shift[first:last] if found.requires_grad else found.add_(self.shift[first:last])
+    def _score_block(self, query: Tensor, first: int, last: int) -> Tensor:
+        scores = self.codebook._score_block(query, first, last)
+        return scores + self.bias[first:last] if scores.requires_grad else scores.add_(self.bias[first:last])
 
-    def _ask(self, v: Tensor) -> Tensor:
-        return self.book._ask(v)
+    def _to_query(self, v: Tensor) -> Tensor:
+        return self.codebook._to_query(v)
 
-    def _answer(self, total: Tensor) -> Tensor:
-        return self.book._answer(total)
+    def _to_vectors(self, total: Tensor) -> Tensor:
+        return self.codebook._to_vectors(total)
 
-    def _mix(self, weights: Tensor, first: int, last: int) -> Tensor:
-        return self.book._mix(weights, first, last)
+    def _sum_block(self, weights: Tensor, first: int, last: int) -> Tensor:
+        return self.codebook._sum_block(weights, first, last)
 
-    def _keep(self) -> None:
-        self.book._keep()
+    def _prepare_training(self) -> None:
+        self.codebook._prepare_training()
 
-    def _blocks(self, rows: int, memory: int, first: int, last: int) -> Iterator[tuple[slice, int, int]]:
-        return self.book._blocks(rows, memory, first, last)
+    def _blocks(self, rows: int, max_bytes: int, first: int, last: int) -> Iterator[tuple[slice, int, int]]:
+        return self.codebook._blocks(rows, max_bytes, first, last)
 
-    def _top_k(self, v: Tensor, k: int, memory: int, first: int, last: int) -> tuple[Tensor, Tensor]:
-        if isinstance(self.book, OrbitCodebook):
-            return self.book._top_k(v, k, memory, first, last, self.shift)
-        return super()._top_k(v, k, memory, first, last)
+    def _top_k(self, v: Tensor, k: int, max_bytes: int, first: int, last: int) -> tuple[Tensor, Tensor]:
+        if isinstance(self.codebook, OrbitCodebook):
+            return self.codebook._top_k(v, k, max_bytes, first, last, self.bias)
+        return super()._top_k(v, k, max_bytes, first, last)
 
     def _encode(self, labels: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        return self.book._encode(labels, offsets, weights)
+        return self.codebook._encode(labels, offsets, weights)
 
     def _vectors(self, ids: Tensor) -> Tensor:
-        return self.book._vectors(ids)
+        return self.codebook._vectors(ids)
 
-    def bound(self, p: Tensor) -> Codebook:
-        return BiasedCodebook(self.book.bound(p), self.shift)
+    def bind(self, p: Tensor) -> Codebook:
+        return BiasedCodebook(self.codebook.bind(p), self.bias)
 
-    def grown_to(self, n_labels: int) -> Codebook:
-        return BiasedCodebook(self.book.grown_to(n_labels), grown_shift(self.shift, n_labels))
+    def expand_to(self, n_labels: int) -> Codebook:
+        return BiasedCodebook(self.codebook.expand_to(n_labels), expand_bias(self.bias, n_labels))
 
-    def learnable(self) -> Codebook:
-        return BiasedCodebook(self.book.learnable(), self.shift)
+    def to_trainable(self) -> Codebook:
+        return BiasedCodebook(self.codebook.to_trainable(), self.bias)
 
 
-def grown_shift(shift: Tensor, n_labels: int) -> Tensor:
-    """The numbers that are added to more labels: a new one gets what the rarest of the others have.  (L) -> (more)"""
-    return nn.functional.pad(shift, (0, n_labels - len(shift)), value=float(shift.min()))
+def expand_bias(bias: Tensor, n_labels: int) -> Tensor:
+    """The biases of more labels: a new label gets the smallest bias, that of the rarest label.  (L) -> (n_labels)"""
+    return nn.functional.pad(bias, (0, n_labels - len(bias)), value=float(bias.min()))

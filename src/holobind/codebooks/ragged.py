@@ -1,6 +1,6 @@
-"""Ragged label sets, `(labels, offsets)` as in `torch.nn.EmbeddingBag`: checked, cut into portions, summed.
+"""Ragged label sets, `(labels, offsets)` as in `torch.nn.EmbeddingBag`: checks, sizes, chunks and sums.
 
-Row r holds labels[offsets[r] : offsets[r + 1]]; the last row runs to the end. A row may be empty.
+Row r holds labels[offsets[r] : offsets[r + 1]]; the last row extends to the end. A row may be empty.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from holobind.errors import DTypeError, LabelError, ShapeError
 
 
 def checked_labels(labels: Tensor, n_labels: int) -> Tensor:
-    """The labels, if all are in this space."""
+    """The label ids, if all of them are from 0 to n_labels - 1."""
     if not isinstance(labels, Tensor) or labels.dtype not in (torch.int64, torch.int32):
         raise DTypeError(f"labels: wants a tensor of int64 or int32, got {getattr(labels, 'dtype', type(labels))}")
     if labels.ndim != 1:
@@ -29,7 +29,7 @@ def checked_labels(labels: Tensor, n_labels: int) -> Tensor:
 def checked_sets(
     labels: Tensor, offsets: Tensor, n_labels: int, device: torch.device, rows: int | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The sets as int64 on `device`, if all labels are in this space and there are as many sets as rows."""
+    """The sets as int64 on `device`, if all label ids are valid and there is one set for each row."""
     checked_labels(labels, n_labels)
     if not isinstance(offsets, Tensor) or offsets.dtype not in (torch.int64, torch.int32):
         raise DTypeError(f"offsets: wants a tensor of int64 or int32, got {getattr(offsets, 'dtype', type(offsets))}")
@@ -46,24 +46,27 @@ def checked_sets(
     return labels.to(device, torch.long), offsets.to(device, torch.long)
 
 
-def lengths(labels: Tensor, offsets: Tensor) -> Tensor:
-    """The size of each set.  Shapes: (total), (rows) -> (rows)"""
+def set_sizes(labels: Tensor, offsets: Tensor) -> Tensor:
+    """The number of labels in each set.  Shapes: (total), (rows) -> (rows)"""
     return torch.diff(offsets, append=offsets.new_full((1,), labels.numel()))
 
 
-def portions(
-    labels: Tensor, offsets: Tensor, weights: Tensor | None, most: int
+def set_chunks(
+    labels: Tensor, offsets: Tensor, weights: Tensor | None, max_labels: int
 ) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-    """Cut into runs of whole rows with at most `most` labels each, or one row: (labels, offsets, weights)."""
-    if labels.numel() <= most:
+    """Cut the sets into chunks of whole rows: (labels, offsets, weights) of each chunk.
+
+    A chunk has at most `max_labels` labels, unless it is a single row that has more.
+    """
+    if labels.numel() <= max_labels:
         yield labels, offsets, weights
         return
     edges = [*offsets.tolist(), labels.numel()]
     top = 0
     for row in range(1, len(edges)):
-        if row == len(edges) - 1 or edges[row + 1] - edges[top] > most:
-            some = slice(edges[top], edges[row])
-            yield labels[some], offsets[top:row] - edges[top], None if weights is None else weights[some]
+        if row == len(edges) - 1 or edges[row + 1] - edges[top] > max_labels:
+            chunk = slice(edges[top], edges[row])
+            yield labels[chunk], offsets[top:row] - edges[top], None if weights is None else weights[chunk]
             top = row
 
 

@@ -1,8 +1,9 @@
-"""Data for extreme multi-label learning: read, write and convert it, make it, fetch it, describe it.
+"""Datasets for extreme multi-label classification: load, write, convert, generate, fetch and describe them.
 
-import holobind as hb
-dataset = hb.data.load("eurlex-4k")
-dataset.train.X, dataset.train.Y, dataset.test, dataset.label_names
+    import holobind as hb
+
+    dataset = hb.data.load("eurlex-4k")
+    dataset.train.X, dataset.train.Y, dataset.test, dataset.label_names
 """
 
 from holobind.data.dataset import Dataset, Split
@@ -18,8 +19,8 @@ __all__ = [
     "FORMATS",
     "PUBLISHED",
     "Dataset",
-    "Split",
     "Published",
+    "Split",
     "Tfidf",
     "convert",
     "download",

@@ -1,32 +1,34 @@
-"""The compiled parser of `l1,l2 f:v f:v` lines. Importing this module imports numba, so it is imported when needed.
+"""The compiled parser of `l1,l2 f:v f:v` lines. Importing this module imports numba, so it is imported lazily.
 
-It works on a block of whole lines, without the GIL, and reports a mistake as a code and a position; what a person
-reads is made from them by `sparse_text`. The block ends with a line feed, so that no loop needs a bounds check.
+The parser reads a block of whole lines and releases the GIL. It reports a syntax error as a code and a position, from
+which `sparse_text` makes the error message. The block ends with a line feed, so that no loop needs a bounds check.
 """
 
 import numpy as np
 from numba import njit
 
-OK, TOKEN, LABEL_NUMBER, LABEL_RANGE, FEATURE_NUMBER, FEATURE_RANGE, VALUE_NUMBER, DUPLICATE = range(8)
+# Error codes.
+OK, BAD_TOKEN, BAD_LABEL, LABEL_RANGE, BAD_FEATURE, FEATURE_RANGE, BAD_VALUE, DUPLICATE_FEATURE = range(8)
 
 # Powers of ten from 1e-64 to 1e64, each the double nearest to it.
-REACH = 64
-POWERS = np.array([float(f"1e{n}") for n in range(-REACH, REACH + 1)])
+MAX_EXPONENT = 64
+POWERS_OF_TEN = np.array([float(f"1e{n}") for n in range(-MAX_EXPONENT, MAX_EXPONENT + 1)])
 
 TAB, LF, CR, SPACE, HASH, PLUS, COMMA, MINUS, DOT, ZERO, COLON, UPPER_E, LOWER_E = (
     np.uint8(ord(c)) for c in "\t\n\r #+,-.0:Ee"
 )
-MOST_DIGITS = 19  # that always fit in 64 bits
-SAFE_FLOAT32 = (1.2e-38, 3.4e38)  # inside the normal range
+MAX_DIGITS = 19  # digits of an integer that always fits in 64 bits
+FLOAT32_NORMAL_RANGE = (1.2e-38, 3.4e38)
+MAX_NUMBER = 4294967296  # ids are clipped to this number, which is above every allowed id
 
 
 def compiled(**options):
-    """Compile without the GIL, and keep the result for the next process where there is a place to keep it."""
+    """Compile to code that releases the GIL. The result is cached on disk where numba finds a writable directory."""
 
     def decorate(function):
         try:
             return njit(nogil=True, cache=True, **options)(function)
-        except RuntimeError:  # numba found no directory that it may write to
+        except RuntimeError:  # numba found no writable directory
             return njit(nogil=True, **options)(function)
 
     return decorate
@@ -39,16 +41,19 @@ def _is_end(c):
 
 @compiled()
 def _sort_row(ids, values, first, last):
-    """Sort one row by feature id; whether an id occurs twice. A Shell sort: numpy's takes 10 s to compile."""
+    """Sort one row by feature id in place and return whether an id occurs twice.
+
+    This is a Shell sort, because numba takes 10 s to compile numpy's sort.
+    """
     gap = (last - first) // 2
     while gap > 0:
         for k in range(first + gap, last):
-            held, value, j = ids[k], values[k], k
-            while j >= first + gap and ids[j - gap] > held:
+            number, value, j = ids[k], values[k], k
+            while j >= first + gap and ids[j - gap] > number:
                 ids[j] = ids[j - gap]
                 values[j] = values[j - gap]
                 j -= gap
-            ids[j] = held
+            ids[j] = number
             values[j] = value
         gap //= 2
     for k in range(first + 1, last):
@@ -59,52 +64,56 @@ def _sort_row(ids, values, first, last):
 
 @compiled(boundscheck=False)
 def parse(
-    text,  # uint8, whole lines; the last byte used is a line feed
-    first,  # where the first line begins
-    size,  # where the last line ends
-    base,  # the id of the first feature and of the first label: 0 or 1
-    n_features,  # ids at or above these are mistakes
+    text,  # uint8 in: whole lines; the last byte used is a line feed
+    first,  # position at which the first line begins
+    size,  # position at which the last line ends
+    base,  # id of the first feature and of the first label: 0 or 1
+    n_features,  # ids at or above these two are errors
     n_labels,
-    empty_is_row,
-    labels,  # int32 out, one after the other
-    label_counts,  # int32 out, by row
-    ids,  # int32 out
-    values,  # float32 out
-    feature_counts,  # int32 out, by row
-    hard,  # int64 out, (entry, first byte, last byte) of each value left to exact arithmetic
+    empty_is_row,  # whether an empty line is a row
+    labels,  # int32 out: label ids, row after row
+    label_counts,  # int32 out: labels of each row
+    ids,  # int32 out: feature ids, row after row
+    values,  # float32 out: feature values
+    feature_counts,  # int32 out: features of each row
+    inexact,  # int64 out: (entry, first byte, last byte) of each value that needs exact arithmetic
 ):
-    """Parse whole lines. Gives (code, byte, rows, labels, entries, hard values, lines, empty lines, largest ids).
+    """Parse whole lines into the output arrays.
 
-    A value is m * 10^e with m of at most 19 digits. m and 10^e as doubles, and their product, are each within half
-    a unit in the last place, so the product is within 4 units of the truth. Rounding it to float32 drops 29 bits:
-    unless these lie within 8 units of one half, the float32 is the one nearest to the text. The rare others, and
-    those out of reach of the table or of float32's normal range, are listed in `hard`.
+    Returns (error code, position of the error, rows, labels, feature entries, inexact values, lines, empty lines,
+    largest label id, largest feature id).
+
+    A value is m * 10^e with m of at most 19 digits. m and 10^e as doubles, and their product, each have an error of at
+    most half a unit in the last place, so the product has an error of at most 4 units. Rounding it to float32 drops
+    29 bits. Unless these bits lie within 8 units of one half, the result is the float32 nearest to the text. The other
+    values, which are rare, and values outside the table of powers or outside float32's normal range are listed in
+    `inexact`.
     """
     i = np.uint64(first)
     one = np.uint64(1)
     size = np.uint64(size)
     rows = 0
-    n_said = 0  # labels so far
+    n_label_entries = 0
     n_entries = 0
-    n_hard = 0
+    n_inexact = 0
     lines = 0
     empty = 0
-    most_label = -1
-    most_feature = -1
+    max_label = -1
+    max_feature = -1
     bits = np.empty(1, np.float64)
     word = bits.view(np.int64)
     code = OK
     at = i
     while i < size:
         start = i
-        row_label = n_said
+        row_label = n_label_entries
         row_entry = n_entries
-        row_hard = n_hard
+        row_inexact = n_inexact
         sorted_labels = True
         sorted_ids = True
         last = -1
-        first_token = True
-        while True:  # over the tokens of one line
+        first_field = True
+        while True:  # over the fields of one line
             c = text[i]
             while c == SPACE or c == TAB:
                 i += one
@@ -118,7 +127,7 @@ def parse(
                 while text[i] != LF:
                     i += one
                 break
-            # A number: the id of a feature if a colon follows, a label otherwise.
+            # A number is a feature id if a colon follows it, and a label id otherwise.
             at = i
             number = 0
             if c == PLUS:
@@ -128,17 +137,17 @@ def parse(
             digits_from = i
             while digit < 10:
                 number = number * 10 + np.int64(digit)
-                if number > 4294967296:
-                    number = 4294967296
+                if number > MAX_NUMBER:
+                    number = MAX_NUMBER
                 i += one
                 digit = text[i] - ZERO
             c = text[i]
             no_digits = i == digits_from
             if c == COLON:
                 if no_digits:
-                    code = FEATURE_NUMBER
+                    code = BAD_FEATURE
                     break
-                first_token = False
+                first_field = False
                 number -= base
                 if number < 0 or number >= n_features:
                     code = FEATURE_RANGE
@@ -171,7 +180,7 @@ def parse(
                     digits -= e
                 c = text[i]
                 if digits == 0:
-                    code = VALUE_NUMBER
+                    code = BAD_VALUE
                     break
                 if c == UPPER_E or c == LOWER_E:
                     i += one
@@ -187,45 +196,45 @@ def parse(
                         i += one
                         digit = text[i] - ZERO
                     if i == first_digit:
-                        code = VALUE_NUMBER
+                        code = BAD_VALUE
                         break
                     e += -power if down else power
                     c = text[i]
                 if not _is_end(c):
-                    code = VALUE_NUMBER
+                    code = BAD_VALUE
                     break
                 value = np.float64(m)
-                if digits > MOST_DIGITS or e < -REACH or e > REACH:
+                if digits > MAX_DIGITS or e < -MAX_EXPONENT or e > MAX_EXPONENT:
                     certain = False
                 else:
                     if e < 0 and e >= -22:
-                        value /= POWERS[REACH - e]
+                        value /= POWERS_OF_TEN[MAX_EXPONENT - e]
                     else:
-                        value *= POWERS[REACH + e]
+                        value *= POWERS_OF_TEN[MAX_EXPONENT + e]
                     bits[0] = value
-                    beyond = (word[0] & 0x1FFFFFFF) - 0x10000000
-                    within = value > SAFE_FLOAT32[0] and value < SAFE_FLOAT32[1]
-                    certain = (within and (beyond > 8 or beyond < -8)) or m == 0
+                    from_half = (word[0] & 0x1FFFFFFF) - 0x10000000
+                    normal = value > FLOAT32_NORMAL_RANGE[0] and value < FLOAT32_NORMAL_RANGE[1]
+                    certain = (normal and (from_half > 8 or from_half < -8)) or m == 0
                 if not certain:
-                    hard[n_hard, 0] = n_entries
-                    hard[n_hard, 1] = np.int64(at_value)
-                    hard[n_hard, 2] = np.int64(i)
-                    n_hard += 1
+                    inexact[n_inexact, 0] = n_entries
+                    inexact[n_inexact, 1] = np.int64(at_value)
+                    inexact[n_inexact, 2] = np.int64(i)
+                    n_inexact += 1
                 ids[n_entries] = number
                 values[n_entries] = -value if negative else value
                 n_entries += 1
                 if number <= last:
                     sorted_ids = False
                 last = number
-                if number > most_feature:
-                    most_feature = number
+                if number > max_feature:
+                    max_feature = number
                 continue
-            if not first_token:
-                code = TOKEN
+            if not first_field:
+                code = BAD_TOKEN
                 break
-            first_token = False
-            # Labels: numbers with commas between them, each perhaps with a fraction of nothing but zeros.
-            row_last = -1
+            first_field = False
+            # Labels are numbers separated by commas. A number may have a fraction of zeros, as in 3.0.
+            last_label = -1
             while True:
                 if c == DOT and not no_digits:
                     i += one
@@ -233,19 +242,19 @@ def parse(
                         i += one
                     c = text[i]
                 if no_digits or not (c == COMMA or _is_end(c)):
-                    code = LABEL_NUMBER
+                    code = BAD_LABEL
                     break
                 number -= base
                 if number < 0 or number >= n_labels:
                     code = LABEL_RANGE
                     break
-                labels[n_said] = number
-                n_said += 1
-                if number <= row_last:
+                labels[n_label_entries] = number
+                n_label_entries += 1
+                if number <= last_label:
                     sorted_labels = False
-                row_last = number
-                if number > most_label:
-                    most_label = number
+                last_label = number
+                if number > max_label:
+                    max_label = number
                 if c != COMMA:
                     break
                 i += one
@@ -257,8 +266,8 @@ def parse(
                 digit = text[i] - ZERO
                 while digit < 10:
                     number = number * 10 + np.int64(digit)
-                    if number > 4294967296:
-                        number = 4294967296
+                    if number > MAX_NUMBER:
+                        number = MAX_NUMBER
                     i += one
                     digit = text[i] - ZERO
                 c = text[i]
@@ -267,32 +276,32 @@ def parse(
                 break
         if code != OK:
             break
-        # `i` is at the line feed.
+        # `i` is the position of the line feed.
         if not sorted_ids:
-            for h in range(row_hard, n_hard):
-                hard[h, 0] = ids[hard[h, 0]]
+            for h in range(row_inexact, n_inexact):
+                inexact[h, 0] = ids[inexact[h, 0]]
             if _sort_row(ids, values, row_entry, n_entries):
-                code = DUPLICATE
+                code = DUPLICATE_FEATURE
                 at = start
-                n_hard = row_hard
+                n_inexact = row_inexact
                 break
-            for h in range(row_hard, n_hard):
-                hard[h, 0] = row_entry + np.searchsorted(ids[row_entry:n_entries], hard[h, 0])
+            for h in range(row_inexact, n_inexact):
+                inexact[h, 0] = row_entry + np.searchsorted(ids[row_entry:n_entries], inexact[h, 0])
         if not sorted_labels:
-            _sort_row(labels, labels, row_label, n_said)
+            _sort_row(labels, labels, row_label, n_label_entries)
             kept = row_label + 1
-            for k in range(row_label + 1, n_said):  # a label said twice is one label
+            for k in range(row_label + 1, n_label_entries):  # a repeated label counts once
                 if labels[k] != labels[k - 1]:
                     labels[kept] = labels[k]
                     kept += 1
-            n_said = kept
+            n_label_entries = kept
         blank = i == start or (i == start + one and text[start] == CR)
         lines += 1
         i += one
         if blank:
             empty += 1
         if text[start] != HASH and (not blank or empty_is_row):
-            label_counts[rows] = n_said - row_label
+            label_counts[rows] = n_label_entries - row_label
             feature_counts[rows] = n_entries - row_entry
             rows += 1
-    return code, np.int64(at), rows, n_said, n_entries, n_hard, lines, empty, most_label, most_feature
+    return code, np.int64(at), rows, n_label_entries, n_entries, n_inexact, lines, empty, max_label, max_feature

@@ -1,7 +1,7 @@
-"""What a network is and what it is given: batches, cut out of all examples by vectorised slicing.
+"""Inputs of networks: examples, and batches of them.
 
-Examples have a length, `batch(index)` for any rows in any order, and `sizes`, by which batches of similar rows can be
-made, or None where that gains nothing.
+Examples have a length, `batch(rows)` for any rows in any order, and `sizes`, the lengths of texts, by which batches of
+similar texts are made; `sizes` is None for rows of features.
 """
 
 from collections.abc import Iterator
@@ -13,26 +13,28 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from holobind._types import RowIndex
-from holobind.data.csr import row_entries
-from holobind.errors import OptionError
+from holobind._checks import positive
+from holobind._types import CsrArray, IntArray, RowIndex
+from holobind.data.csr import row_entries, scale_to_unit_rows, take_rows
 
-WORD_VECTOR_SCALE = 0.1  # of the numbers in vectors that are not given: below those of published word vectors
-PADDING, UNKNOWN = 0, 1  # the first two tokens of any vocabulary
+PADDING, UNKNOWN = 0, 1  # the first two token ids of any vocabulary
+WORD_VECTOR_SCALE = 0.1  # standard deviation of initial word vectors: below that of published ones
+MAX_PADDED_TOKENS = 1 << 16  # of a batch of texts in prediction
+BUCKET_BATCHES = 50  # batches whose texts are sorted by length together
 
 
 class Examples(Protocol):
-    """All inputs of a training or test part."""
+    """All inputs of a training or test split."""
 
     @property
-    def sizes(self) -> NDArray[np.int64] | None: ...
+    def sizes(self) -> IntArray | None: ...
 
     def __len__(self) -> int: ...
 
-    def batch(self, index: RowIndex) -> Any: ...
+    def batch(self, rows: RowIndex) -> Any: ...
 
 
-class Rows(NamedTuple):
+class SparseBatch(NamedTuple):
     """Sparse rows: row r has values[j] at the features ids[j] for offsets[r] <= j < offsets[r + 1].
 
     Shapes: (total) int64, (rows) int64, (total) float32
@@ -42,106 +44,113 @@ class Rows(NamedTuple):
     offsets: Tensor
     values: Tensor
 
-    def to(self, device: torch.device) -> "Rows":
-        return Rows(*(part.to(device, non_blocking=True) for part in self))
+    def to(self, device: torch.device) -> "SparseBatch":
+        return SparseBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
 
 
-class Tokens(NamedTuple):
-    """Texts as the numbers of their tokens, padded with 0.
+class TokenBatch(NamedTuple):
+    """Texts as token ids, padded with 0.
 
-    Shapes: (rows, longest) int64, (rows) int64
+    Shapes: (rows, tokens) int64, (rows) int64
     """
 
     ids: Tensor
     lengths: Tensor
 
-    def to(self, device: torch.device) -> "Tokens":
-        return Tokens(*(part.to(device, non_blocking=True) for part in self))
+    def to(self, device: torch.device) -> "TokenBatch":
+        return TokenBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
 
 
 class SparseExamples:
-    """The rows of a CSR matrix, which may be mapped from a file larger than memory; scaled to length 1 if wanted."""
+    """The rows of a CSR matrix, which may be mapped from a file larger than memory.
+
+    normalise   scale rows to length 1 (L2)
+    """
 
     sizes = None
 
-    def __init__(self, X: Any, normalise: bool = True) -> None:
+    def __init__(self, X: CsrArray, normalise: bool = True) -> None:
         self.X, self.normalise = X, normalise
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
 
-    def batch(self, index: RowIndex) -> Rows:
-        at, offsets = row_entries(self.X.indptr, index)
-        values = np.asarray(self.X.data[at], np.float32)
-        if self.normalise and len(values):
-            row = np.repeat(np.arange(len(index)), np.diff(offsets, append=len(at)))
-            lengths = np.sqrt(np.bincount(row, values.astype(np.float64) ** 2, minlength=len(index)))
-            values = (values / np.where(lengths > 0, lengths, 1)[row]).astype(np.float32)
-        ids = np.asarray(self.X.indices[at], np.int64)
-        return Rows(torch.from_numpy(ids), torch.from_numpy(offsets), torch.from_numpy(values))
+    def csr(self, rows: RowIndex) -> CsrArray:
+        """Some rows as the network takes them.  Shapes: (n) -> sparse (n, f)"""
+        X = take_rows(self.X, rows)
+        return scale_to_unit_rows(X) if self.normalise else X.astype(np.float32, copy=False)
+
+    def batch(self, rows: RowIndex) -> SparseBatch:
+        X = self.csr(rows)
+        ids, offsets = X.indices.astype(np.int64), X.indptr[:-1].astype(np.int64)
+        return SparseBatch(torch.from_numpy(ids), torch.from_numpy(offsets), torch.from_numpy(X.data))
 
 
 @dataclass(frozen=True, eq=False)
 class TokenExamples:
-    """Texts as the numbers of their tokens, one after the other: text i is ids[offsets[i] : offsets[i + 1]].
+    """Texts as token ids, one after the other: text i is ids[offsets[i] : offsets[i + 1]].
 
     Shapes: (total) int32, (texts + 1) int64
     """
 
     ids: NDArray[np.int32]
-    offsets: NDArray[np.int64]
+    offsets: IntArray
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     @property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> IntArray:
         return np.diff(self.offsets)
 
-    def batch(self, index: RowIndex) -> Tokens:
-        """Padded to the longest of them."""
-        at, starts = row_entries(self.offsets, index)
+    def batch(self, rows: RowIndex) -> TokenBatch:
+        """Padded to the length of the longest of these texts."""
+        at, starts = row_entries(self.offsets, rows)
         lengths = np.diff(starts, append=len(at))
         ids = np.full((len(lengths), lengths.max(initial=0)), PADDING, np.int64)
         ids[np.arange(ids.shape[1]) < lengths[:, None]] = self.ids[at]
-        return Tokens(torch.from_numpy(ids), torch.from_numpy(lengths))
+        return TokenBatch(torch.from_numpy(ids), torch.from_numpy(lengths))
 
 
-def bucketed(sizes: NDArray[Any], order: RowIndex, batch_size: int, seed: Any, pool: int = 50) -> Iterator[RowIndex]:
-    """Cut a shuffled epoch into batches of rows of similar size, so that short texts do not pay for long ones.
+def length_buckets(
+    sizes: NDArray[Any], order: RowIndex, batch_size: int, seed: Any, bucket: int = BUCKET_BATCHES
+) -> Iterator[RowIndex]:
+    """Cut a shuffled epoch into batches of rows of similar size, so that short texts are not padded to long ones.
 
-    Every `pool` batches of `order` are sorted by size and cut; then the batches are shuffled. What shares a batch
-    still changes with `order`, from epoch to epoch. Each row of `order` occurs once.
+    Every `bucket` batches of `order` are sorted by size and cut; then the batches are shuffled. Which rows share a
+    batch still changes with `order`, from epoch to epoch. Each row of `order` occurs once.
     """
-    if batch_size < 1 or pool < 1:
-        raise OptionError(f"bucketed: batch_size and pool must be at least 1; got {batch_size} and {pool}")
+    positive("length_buckets", "batch_size", batch_size)
+    positive("length_buckets", "bucket", bucket)
     order = np.asarray(order, np.intp)
-    which = np.arange(len(order)) // (batch_size * pool)
+    which = np.arange(len(order)) // (batch_size * bucket)
     order = order[np.lexsort((np.asarray(sizes)[order], which))]
     for start in np.random.default_rng(seed).permutation(np.arange(0, len(order), batch_size)):
         yield order[start : start + batch_size]
 
 
-def portions(examples: Examples, rows: RowIndex, most: int, room: int = 1 << 16) -> Iterator[RowIndex]:
-    """Cut rows into batches to predict: of `most` rows, but of texts no more than have `room` for padded tokens.
+def prediction_batches(
+    examples: Examples, rows: RowIndex, max_rows: int, max_padded_tokens: int = MAX_PADDED_TOKENS
+) -> Iterator[RowIndex]:
+    """Cut rows into batches for prediction, of at most `max_rows` rows and, for texts, `max_padded_tokens` tokens.
 
-    Texts come in order of their sizes, so that next to nothing of a batch is padding.
+    Texts come in order of their lengths, so that hardly anything of a batch is padding.
     """
     if examples.sizes is None:
-        for first in range(0, len(rows), most):
-            yield rows[first : first + most]
+        for first in range(0, len(rows), max_rows):
+            yield rows[first : first + max_rows]
         return
     sizes = np.asarray(examples.sizes)[rows]
     order = np.argsort(sizes, kind="stable")
     rows, sizes, first = rows[order], sizes[order], 0
     while first < len(rows):
-        padded = sizes[first : first + most] * np.arange(1, len(rows[first : first + most]) + 1)
-        n = max(1, int(np.searchsorted(padded, room, side="right")))
+        padded = sizes[first : first + max_rows] * np.arange(1, len(rows[first : first + max_rows]) + 1)
+        n = max(1, int(np.searchsorted(padded, max_padded_tokens, side="right")))
         yield rows[first : first + n]
         first += n
 
 
-def ragged_labels(Y: Any, index: RowIndex) -> tuple[Tensor, Tensor]:
+def ragged_labels(Y: CsrArray, rows: RowIndex) -> tuple[Tensor, Tensor]:
     """The ragged label sets of some rows of a CSR matrix.  Shapes: -> (total), (rows)"""
-    at, offsets = row_entries(Y.indptr, index)
+    at, offsets = row_entries(Y.indptr, rows)
     return torch.from_numpy(np.asarray(Y.indices[at], np.int64)), torch.from_numpy(offsets)

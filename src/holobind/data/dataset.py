@@ -1,4 +1,4 @@
-"""What a dataset is: sparse features and sparse labels for training and for testing, and their names."""
+"""The types Split and Dataset: sparse features and sparse labels for training and for testing, and their names."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,16 +9,14 @@ from holobind.errors import DataError
 if TYPE_CHECKING:
     from holobind.data.tfidf import Tfidf
 
-# Its numbers are float32 (features) or int32 (labels); scipy's own type parameters are not settled yet.
-
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """The points of one split.
+    """The points of one split (train or test).
 
-    X      (points, features)  float32 CSR, ids ascending
-    Y      (points, labels)    int32 CSR of ones, ids ascending
-    texts  one document a point, or None
+    X      (points, features)  float32 CSR, canonical
+    Y      (points, labels)    int32 CSR of ones, canonical
+    texts  one document per point, or None
     """
 
     X: CsrArray
@@ -37,9 +35,9 @@ class Split:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A training part, a test part where there is one, and the names of labels and features where they are known.
+    """A training split, an optional test split, and the names of labels and features where they are known.
 
-    tfidf   how the features were made of the texts, if the data brought none
+    tfidf   the transformation that made X from the texts; None if the data came with features
     """
 
     train: Split
@@ -50,11 +48,11 @@ class Dataset:
     tfidf: "Tfidf | None" = None
 
     def __post_init__(self) -> None:
-        for part in self.splits.values():
-            if (part.X.shape[1], part.Y.shape[1]) != (self.n_features, self.n_labels):
+        for split in self.splits.values():
+            if (split.X.shape[1], split.Y.shape[1]) != (self.n_features, self.n_labels):
                 raise DataError(
                     f"train has {self.n_features} features and {self.n_labels} labels, "
-                    f"test has {part.X.shape[1]} and {part.Y.shape[1]}"
+                    f"test has {split.X.shape[1]} and {split.Y.shape[1]}"
                 )
         for what, names, n in (
             ("label", self.label_names, self.n_labels),
@@ -73,10 +71,11 @@ class Dataset:
 
     @property
     def splits(self) -> dict[str, Split]:
+        """The splits by name: "train", and "test" if there is one."""
         return {"train": self.train} if self.test is None else {"train": self.train, "test": self.test}
 
     @property
     def texts(self) -> dict[str, list[str]] | None:
-        """The documents by part, or None unless every part has them."""
-        texts = {name: part.texts for name, part in self.splits.items() if part.texts is not None}
+        """The documents of each split by its name; None unless every split has documents."""
+        texts = {name: split.texts for name, split in self.splits.items() if split.texts is not None}
         return texts if len(texts) == len(self.splits) else None

@@ -1,15 +1,16 @@
-"""Datasets in all the shapes practitioners have them: files, pairs of files, and directories.
+"""Load datasets from the formats in which practitioners keep them: files, pairs of files, and directories.
 
-A directory is a dataset. Its parts are told by `train` or `trn`, `test` or `tst` in the names of the files:
+A directory is a dataset. `train` or `trn`, `test` or `tst` in the names of its files identify the splits:
 
     xml       train.txt test.txt                              XML-Repository text with its header
-    svmlight  train.svm test.svm                              the same lines; the sizes are in a comment
+    svmlight  train.svm test.svm                              the same lines; the header is a comment
     npz       X.trn.npz Y.trn.npz X.tst.npz Y.tst.npz         scipy matrices
-    text      train_texts.txt train_labels.txt, and test_...  a document a line; names of labels, tabs or spaces between
-    tsv       train.tsv test.tsv                              a document, then its labels, tabs between
+    text      train_texts.txt train_labels.txt, and test_...  one document per line; label names, tabs or spaces between
+    tsv       train.tsv test.tsv                              a document, then its labels, separated by tabs
     jsonl     train.jsonl test.jsonl                          {"text": "...", "labels": ["...", "..."]}
 
-`labels.txt` and `features.txt` name the labels and features by line. All but npz may be packed (.gz, .xz, .bz2).
+`labels.txt` and `features.txt` hold the names of labels and features, one per line. All files but npz may be compressed
+(.gz, .xz, .bz2).
 """
 
 import json
@@ -24,18 +25,18 @@ from scipy import sparse
 
 from holobind._types import CsrArray, ProgressCallback
 from holobind.data import sparse_text
-from holobind.data.cache import directory
-from holobind.data.csr import from_arrays, from_label_ids, widen
+from holobind.data.cache import cache_dir
+from holobind.data.csr import canonical_csr, from_arrays, from_label_ids, widen
 from holobind.data.dataset import Dataset, Split
-from holobind.data.sparse_text import BROKEN, PACKED, opened
+from holobind.data.files import DECOMPRESSION_ERRORS, open_binary, uncompressed_name
 from holobind.data.tfidf import Tfidf
 from holobind.errors import DataError, LabelError, OptionError
 
 FORMATS = ("xml", "svmlight", "npz", "text", "tsv", "jsonl")
-SPARSE_ENDINGS = (".txt", ".svm", ".svmlight", ".libsvm", ".dat")
-LABEL_NAMES = ("labels.txt", "label_names.txt", "output-items.txt", "y.txt")
-FEATURE_NAMES = ("features.txt", "feature_names.txt")
-ROLES: tuple[tuple[str, str], ...] = (  # the first that fits the name of a file, without packing and in lower case
+LABEL_NAME_FILES = ("labels.txt", "label_names.txt", "output-items.txt", "y.txt")
+FEATURE_NAME_FILES = ("features.txt", "feature_names.txt")
+# The role of a file is that of the first pattern which matches its name, in lower case and without .gz, .xz or .bz2.
+FILE_ROLES: tuple[tuple[str, str], ...] = (
     (r"x\.[a-z]+\.txt|.*(^|[._-])texts?\.txt", "texts"),
     (r".*[._-]labels\.txt", "labels"),
     (r"(.*[._-])?x([._-].*)?\.npz", "X"),
@@ -44,18 +45,22 @@ ROLES: tuple[tuple[str, str], ...] = (  # the first that fits the name of a file
     (r".*\.tsv", "tsv"),
     (r".*\.(txt|svm|svmlight|libsvm|dat)", "sparse"),
 )
-SIDES = {"train": r"(^|[._-])(train|trn)([._-]|$)", "test": r"(^|[._-])(test|tst)([._-]|$)"}
+SPLIT_PATTERNS = {"train": r"(^|[._-])(train|trn)([._-]|$)", "test": r"(^|[._-])(test|tst)([._-]|$)"}
 
 
 @dataclass(frozen=True)
-class _Found:
-    """One part as it was read; what it lacks is settled when both parts are known."""
+class _RawSplit:
+    """One split as it was read. `_assemble` computes what is missing when both splits are known.
+
+    fixed_shape   whether the file determines the number of features and labels
+    label_names   the names of the labels of each point, where labels are names
+    """
 
     X: CsrArray | None = None
     Y: CsrArray | None = None
-    declared: bool = True  # whether the file says how many features and labels there are
+    fixed_shape: bool = True
     texts: list[str] | None = None
-    named: list[list[str]] | None = None  # names of the labels of each point
+    label_names: list[list[str]] | None = None
 
 
 def load(
@@ -65,61 +70,62 @@ def load(
     one_based: bool = False,
     cache: bool = True,
     memory_map: bool = False,
-    progress: ProgressCallback | None = None,
+    on_progress: ProgressCallback | None = None,
 ) -> Dataset:
-    """Read a dataset: a directory with train and test parts, a file (and another one as its test part), or the name
-    of one that was fetched.
+    """Load a dataset: a directory with a training and a test split, a file (and a second file as the test split), or
+    the name of a fetched dataset.
 
-    The format is told by the names of the files; `holobind.data.formats` lists them. Where there are only texts, X is
-    their tf-idf, fitted on the training part. Parsed text is kept in a binary cache, unless `cache` is false.
+    The names of the files identify the format; `holobind.data.formats` lists the formats. If there are only texts, X is
+    their tf-idf, fitted on the training split. Parsed text is kept in a binary cache, unless `cache` is false.
 
         dataset = load("bibtex")
         dataset.train.X, dataset.train.Y, dataset.test.X, dataset.label_names
 
-    one_based   the ids of features and of labels in the text start at 1
-    memory_map  for sparse text that is larger than memory: the matrices stay in the cache's file, read-only, and the
-                system fetches what is looked at
-    progress    called with what is being done and the share of it that is done
+    one_based     the ids of features and of labels in sparse text start at 1
+    memory_map    for sparse text that is larger than memory: the matrices stay in the cache file, read-only, and the
+                  operating system loads the pages that are used
+    on_progress   called with a description of the current step and the fraction of it that is done
     """
     where = Path(path)
-    fetched = directory() / "datasets" / where.name.lower()
+    fetched = cache_dir() / "datasets" / where.name.lower()
     if not where.exists() and where.name == str(path) and fetched.is_dir():
         where = fetched
     if memory_map and not cache:
-        raise OptionError("memory_map maps the cache's files; it cannot be without cache")
-    reading = _Reading(one_based, cache, memory_map, progress)
+        raise OptionError("memory_map maps the cache's files, so it needs cache=True")
+    loader = _Loader(one_based, cache, memory_map, on_progress)
     if where.is_dir() and test is not None:
-        raise OptionError(f"{where} is a directory and holds its own test part; give two files, or the directory alone")
+        raise OptionError(f"{where} is a directory with its own test split; give two files, or the directory alone")
     if where.is_dir():
-        return reading.directory(where)
-    parts = {"train": where} if test is None else {"train": where, "test": Path(test)}
-    found = {side: reading.file(file) for side, file in parts.items()}
-    return _assembled(where, found, None, None)
-
-
-def bare(path: Path) -> str:
-    """The name of a file in lower case, without the ending that says how it is packed."""
-    return (path.stem if path.suffix.lower() in PACKED else path.name).lower()
+        return loader.load_directory(where)
+    files = {"train": where} if test is None else {"train": where, "test": Path(test)}
+    return _assemble(where, {name: loader.read_file(file) for name, file in files.items()}, None, None)
 
 
 def _role(path: Path) -> str | None:
-    return next((role for pattern, role in ROLES if re.fullmatch(pattern, bare(path))), None)
+    return next((role for pattern, role in FILE_ROLES if re.fullmatch(pattern, uncompressed_name(path))), None)
 
 
 @dataclass(frozen=True)
-class _Reading:
+class _Loader:
+    """Reads files with the options of `load`."""
+
     one_based: bool
     cache: bool
     memory_map: bool
-    progress: ProgressCallback | None
+    on_progress: ProgressCallback | None
 
-    def sparse(self, path: Path) -> _Found:
-        part, declared = sparse_text.read(
-            path, one_based=self.one_based, cache=self.cache, memory_map=self.memory_map, progress=self.progress
+    def read_sparse(self, path: Path) -> _RawSplit:
+        split, has_header = sparse_text.read(
+            path,
+            one_based=self.one_based,
+            cache=self.cache,
+            memory_map=self.memory_map,
+            on_progress=self.on_progress,
         )
-        return _Found(part.X, part.Y, declared)
+        return _RawSplit(split.X, split.Y, has_header)
 
-    def file(self, path: Path) -> _Found:
+    def read_file(self, path: Path) -> _RawSplit:
+        """Read one file, or the pair of files to which it belongs."""
         if not path.exists():
             raise DataError(f"{path}: no such file or directory")
         match _role(path):
@@ -129,122 +135,128 @@ class _Reading:
                 return _read_tsv(path)
             case "X":
                 labels = path.with_name(re.sub(r"(^|[._-])[xX]([._-])", r"\1Y\2", path.name))
-                return _Found(_read_npz(path), _read_npz(labels, labels=True))
+                return _RawSplit(_read_npz(path), _read_npz(labels, labels=True))
             case "texts":
                 labels = path.with_name(re.sub(r"(raw_)?texts?(?=\.)", "labels", path.name))
-                return _Found(texts=_read_lines(path), named=_read_named(labels))
+                return _RawSplit(texts=_read_lines(path), label_names=_read_label_names(labels))
             case _:
-                return self.sparse(path)
+                return self.read_sparse(path)
 
-    def directory(self, place: Path) -> Dataset:
-        files = sorted(f for f in place.iterdir() if f.is_file() and not f.name.startswith("."))
+    def load_directory(self, folder: Path) -> Dataset:
+        files = sorted(f for f in folder.iterdir() if f.is_file() and not f.name.startswith("."))
         roles: dict[str, dict[str, Path]] = {"train": {}, "test": {}}
         for file in files:
-            side = next((side for side, pattern in SIDES.items() if re.search(pattern, bare(file))), None)
+            stem = uncompressed_name(file)
+            name = next((name for name, pattern in SPLIT_PATTERNS.items() if re.search(pattern, stem)), None)
             role = _role(file)
-            if side is None or role is None:
+            if name is None or role is None:
                 continue
-            if other := roles[side].get(role):
+            if other := roles[name].get(role):
                 raise DataError(
-                    f"{place}: both {other.name} and {file.name} could be the {side} part; keep one of them"
+                    f"{folder}: both {other.name} and {file.name} could be the {name} split; keep one of them"
                 )
-            roles[side][role] = file
-        label_names = _names(files, LABEL_NAMES)
-        feature_names = _names(files, FEATURE_NAMES)
-        found = {side: part for side, its in roles.items() if (part := self.part(its)) is not None}
+            roles[name][role] = file
+        label_names = _read_names(files, LABEL_NAME_FILES)
+        feature_names = _read_names(files, FEATURE_NAME_FILES)
+        found = {name: split for name, by_role in roles.items() if (split := self.read_split(by_role)) is not None}
         if not found:
-            found = self.split(place, files)
+            found = self.read_split_files(files)
         if "train" not in found:
             raise DataError(
-                f"{place}: there is no training part; expected train.txt, X.trn.npz and Y.trn.npz, train.jsonl, "
+                f"{folder}: there is no training split; expected train.txt, X.trn.npz and Y.trn.npz, train.jsonl, "
                 f"train.tsv, or train_texts.txt and train_labels.txt"
             )
-        return _assembled(place, found, label_names, feature_names)
+        return _assemble(folder, found, label_names, feature_names)
 
-    def part(self, its: dict[str, Path]) -> _Found | None:
-        if "sparse" in its:
-            found = self.sparse(its["sparse"])
-        elif "X" in its and "Y" in its:
-            found = _Found(_read_npz(its["X"]), _read_npz(its["Y"], labels=True))
-        elif "jsonl" in its:
-            return _read_jsonl(its["jsonl"])
-        elif "tsv" in its:
-            return _read_tsv(its["tsv"])
-        elif "texts" in its and "labels" in its:
-            return _Found(texts=_read_lines(its["texts"]), named=_read_named(its["labels"]))
+    def read_split(self, by_role: dict[str, Path]) -> _RawSplit | None:
+        """Read the files of one split; None if they do not make a split."""
+        if "sparse" in by_role:
+            found = self.read_sparse(by_role["sparse"])
+        elif "X" in by_role and "Y" in by_role:
+            found = _RawSplit(_read_npz(by_role["X"]), _read_npz(by_role["Y"], labels=True))
+        elif "jsonl" in by_role:
+            return _read_jsonl(by_role["jsonl"])
+        elif "tsv" in by_role:
+            return _read_tsv(by_role["tsv"])
+        elif "texts" in by_role and "labels" in by_role:
+            return _RawSplit(texts=_read_lines(by_role["texts"]), label_names=_read_label_names(by_role["labels"]))
         else:
             return None
-        return replace(found, texts=_read_lines(its["texts"])) if "texts" in its else found
+        return replace(found, texts=_read_lines(by_role["texts"])) if "texts" in by_role else found
 
-    def split(self, place: Path, files: list[Path]) -> dict[str, _Found]:
-        """The repository's small datasets: one file of points, and for each part a file of row numbers from 1.
+    def read_split_files(self, files: list[Path]) -> dict[str, _RawSplit]:
+        """The repository's small datasets: one file of all points, and for each split a file of point numbers from 1.
 
-        Its splits stand side by side in columns; the first one is taken.
+        The columns of a split file are alternative splits; the first column is used.
         """
-        ends = {"data": "_data.txt", "train": "_trsplit.txt", "test": "_tstsplit.txt"}
-        its = {role: file for file in files for role, end in ends.items() if bare(file).endswith(end)}
-        if len(its) < len(ends):
+        endings = {"data": "_data.txt", "train": "_trsplit.txt", "test": "_tstsplit.txt"}
+        by_role = {
+            role: file for file in files for role, end in endings.items() if uncompressed_name(file).endswith(end)
+        }
+        if len(by_role) < len(endings):
             return {}
-        found = self.sparse(its["data"])
+        found = self.read_sparse(by_role["data"])
         assert found.X is not None and found.Y is not None
-        parts = {}
-        for side in ("train", "test"):
+        splits = {}
+        for name in ("train", "test"):
             rows = []
-            for line, text in enumerate(_read_lines(its[side]), 1):
+            for line, text in enumerate(_read_lines(by_role[name]), 1):
                 first = text.split()[0] if text.split() else ""
                 if not first.isdecimal() or not 1 <= int(first) <= found.X.shape[0]:
                     raise DataError(
-                        f"{its[side]}:{line}: {first[:40]!r} is not the number of a point (1 to {found.X.shape[0]})"
+                        f"{by_role[name]}:{line}: {first[:40]!r} is not the number of a point (1 to {found.X.shape[0]})"
                     )
                 rows.append(int(first) - 1)
-            parts[side] = _Found(found.X[rows], found.Y[rows])
-        return parts
+            splits[name] = _RawSplit(found.X[rows], found.Y[rows])
+        return splits
 
 
-def _assembled(
-    where: Path, found: dict[str, _Found], label_names: list[str] | None, feature_names: list[str] | None
+def _assemble(
+    where: Path, found: dict[str, _RawSplit], label_names: list[str] | None, feature_names: list[str] | None
 ) -> Dataset:
-    """Give names their numbers, texts their features, and both parts the same space."""
+    """Turn label names into label ids and texts into features, and give all splits the same features and labels."""
     tfidf = None
-    if any(f.named is not None for f in found.values()):
+    if any(raw.label_names is not None for raw in found.values()):
         if not found["train"].texts:
             raise DataError(f"{where}: there are no training points")
         if label_names is None:
-            label_names = sorted({name for f in found.values() for names in f.named or () for name in names})
-        number = {name: i for i, name in enumerate(label_names)}
-        for side, f in found.items():
-            found[side] = replace(f, Y=_numbered(where, f.named or [], number))
-    if any(f.X is None for f in found.values()):
-        tfidf, X = Tfidf.fit(found["train"].texts or [])
+            label_names = sorted({name for raw in found.values() for names in raw.label_names or () for name in names})
+        label_ids = {name: i for i, name in enumerate(label_names)}
+        for split_name, raw in found.items():
+            found[split_name] = replace(raw, Y=_label_matrix(where, raw.label_names or [], label_ids))
+    if any(raw.X is None for raw in found.values()):
+        tfidf, X_train = Tfidf.fit(found["train"].texts or [])
         feature_names = tfidf.words
         found = {
-            side: replace(f, X=X if side == "train" else tfidf.transform(f.texts or [])) for side, f in found.items()
+            split_name: replace(raw, X=X_train if split_name == "train" else tfidf.transform(raw.texts or []))
+            for split_name, raw in found.items()
         }
-    read = {side: (f.X, f.Y) for side, f in found.items() if f.X is not None and f.Y is not None}
-    features = max(X.shape[1] for X, _ in read.values())
-    labels = max(Y.shape[1] for _, Y in read.values())
-    if not any(f.declared for f in found.values()):
-        features = max(features, len(feature_names or ()))
-        labels = max(labels, len(label_names or ()))
-    parts = {}
-    for side, (X, Y) in read.items():
-        known = found[side].declared
+    matrices = {name: (raw.X, raw.Y) for name, raw in found.items() if raw.X is not None and raw.Y is not None}
+    n_features = max(X.shape[1] for X, _ in matrices.values())
+    n_labels = max(Y.shape[1] for _, Y in matrices.values())
+    if not any(raw.fixed_shape for raw in found.values()):
+        n_features = max(n_features, len(feature_names or ()))
+        n_labels = max(n_labels, len(label_names or ()))
+    splits = {}
+    for split_name, (X, Y) in matrices.items():
+        raw = found[split_name]
+        same_shape = (X, Y) if raw.fixed_shape else (widen(X, n_features), widen(Y, n_labels))
         try:
-            parts[side] = Split(X if known else widen(X, features), Y if known else widen(Y, labels), found[side].texts)
+            splits[split_name] = Split(*same_shape, raw.texts)
         except DataError as error:
-            raise DataError(f"{where}: {side}: {error}") from error
+            raise DataError(f"{where}: {split_name}: {error}") from error
     try:
-        return Dataset(parts["train"], parts.get("test"), label_names, feature_names, where.resolve().name, tfidf)
+        return Dataset(splits["train"], splits.get("test"), label_names, feature_names, where.resolve().name, tfidf)
     except DataError as error:
         raise DataError(f"{where}: {error}") from error
 
 
 def _read_lines(path: Path) -> list[str]:
-    """The lines of a text in UTF-8. Only line feeds end lines: documents may hold other separators."""
-    with opened(path) as (stream, _):
+    """The lines of a UTF-8 text. Only a line feed ends a line, because documents may contain other line separators."""
+    with open_binary(path) as (stream, _):
         try:
             text = stream.read()
-        except BROKEN as error:
+        except DECOMPRESSION_ERRORS as error:
             raise DataError(f"{path}: the {path.suffix} data is damaged or ends too early ({error})") from error
     try:
         decoded = text.decode("utf-8-sig")
@@ -254,22 +266,23 @@ def _read_lines(path: Path) -> list[str]:
     return [line.removesuffix("\r") for line in decoded.removesuffix("\n").split("\n")] if decoded else []
 
 
-def _read_named(path: Path) -> list[list[str]]:
-    """Names of labels by line, tabs between them, or spaces in a file that has no tab."""
+def _read_label_names(path: Path) -> list[list[str]]:
+    """The label names of each line, separated by tabs, or by spaces in a file without tabs."""
     lines = _read_lines(path)
-    between = "\t" if any("\t" in line for line in lines) else " "
-    return [[name for name in line.split(between) if name] for line in lines]
+    separator = "\t" if any("\t" in line for line in lines) else " "
+    return [[name for name in line.split(separator) if name] for line in lines]
 
 
-def _read_tsv(path: Path) -> _Found:
+def _read_tsv(path: Path) -> _RawSplit:
     rows = [line.split("\t") for line in _read_lines(path)]
     if rows and [field.lower() for field in rows[0]] in (["text", "labels"], ["text", "label"]):
         rows = rows[1:]
-    return _Found(texts=[row[0] for row in rows], named=[[name for name in row[1:] if name] for row in rows])
+    label_names = [[name for name in row[1:] if name] for row in rows]
+    return _RawSplit(texts=[row[0] for row in rows], label_names=label_names)
 
 
-def _read_jsonl(path: Path) -> _Found:
-    texts, named = [], []
+def _read_jsonl(path: Path) -> _RawSplit:
+    texts, label_names = [], []
     for number, line in enumerate(_read_lines(path), 1):
         if not line.strip():
             continue
@@ -287,50 +300,51 @@ def _read_jsonl(path: Path) -> _Found:
         ):
             raise DataError(f'{path}:{number}: expected {{"text": "...", "labels": ["...", "..."]}}')
         texts.append(text)
-        named.append([str(label) for label in labels])
-    return _Found(texts=texts, named=named)
+        label_names.append([str(label) for label in labels])
+    return _RawSplit(texts=texts, label_names=label_names)
 
 
 def _read_npz(path: Path, labels: bool = False) -> CsrArray:
     what = "labels" if labels else "features"
     try:
-        read: Any = sparse.csr_array(sparse.load_npz(path))
-        read.check_format(full_check=True)
+        matrix: Any = sparse.csr_array(sparse.load_npz(path))
+        matrix.check_format(full_check=True)
     except FileNotFoundError as error:
         raise DataError(f"{path}: no such file; the features and the labels are a pair of files") from error
-    except Exception as error:  # numpy and zipfile raise whatever damaged bytes lead them to
+    except Exception as error:  # damaged bytes make numpy and zipfile raise many types of exception
         raise DataError(f"{path}: not a scipy sparse matrix ({' '.join(str(error).split())})") from error
-    if read.dtype.kind not in "biuf" or read.ndim != 2:
-        raise DataError(f"{path}: expected a matrix of numbers, found {read.dtype} of {read.ndim} dimensions")
-    if not np.isfinite(read.data).all():
-        raise DataError(f"{path}: the {what} hold nan or inf")
-    entries = read.nnz
-    read.sum_duplicates()
-    if read.nnz != entries:
-        raise DataError(f"{path}: a row holds the same column twice")
+    if matrix.dtype.kind not in "biuf" or matrix.ndim != 2:
+        raise DataError(f"{path}: expected a matrix of numbers, found {matrix.dtype} of {matrix.ndim} dimensions")
+    if not np.isfinite(matrix.data).all():
+        raise DataError(f"{path}: the {what} contain nan or inf")
+    n_entries = matrix.nnz
+    matrix.sum_duplicates()
+    if matrix.nnz != n_entries:
+        raise DataError(f"{path}: a row has the same column twice")
     if labels:
-        read.eliminate_zeros()
-        return from_arrays(np.ones(read.nnz, np.int32), read.indices, read.indptr, read.shape)
+        matrix = canonical_csr(matrix)
+        return from_arrays(np.ones(matrix.nnz, np.int32), matrix.indices, matrix.indptr, matrix.shape)
     with np.errstate(over="ignore"):
-        data = read.data.astype(np.float32)
+        data = matrix.data.astype(np.float32)
     if not np.isfinite(data).all():
         raise DataError(f"{path}: a value is too large for float32")
-    return from_arrays(data, read.indices, read.indptr, read.shape)
+    return from_arrays(data, matrix.indices, matrix.indptr, matrix.shape)
 
 
-def _names(files: list[Path], allowed: Sequence[str]) -> list[str] | None:
+def _read_names(files: list[Path], allowed: Sequence[str]) -> list[str] | None:
+    """The lines of the first file with an allowed name."""
     for file in files:
-        if bare(file) in allowed:
+        if uncompressed_name(file) in allowed:
             return _read_lines(file)
     return None
 
 
-def _numbered(where: Path, named: list[list[str]], number: dict[str, int]) -> CsrArray:
+def _label_matrix(where: Path, label_names: list[list[str]], label_ids: dict[str, int]) -> CsrArray:
     rows = []
-    for point, names in enumerate(named, 1):
-        if unknown := next((name for name in names if name not in number), None):
+    for point, names in enumerate(label_names, 1):
+        if unknown := next((name for name in names if name not in label_ids), None):
             raise LabelError(
-                f"{where}: label {unknown!r} of point {point} is not among the {len(number)} in labels.txt"
+                f"{where}: label {unknown!r} of point {point} is not among the {len(label_ids)} in labels.txt"
             )
-        rows.append(sorted({number[name] for name in names}))
-    return from_label_ids(rows, len(number))
+        rows.append(sorted({label_ids[name] for name in names}))
+    return from_label_ids(rows, len(label_ids))

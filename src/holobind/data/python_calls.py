@@ -1,8 +1,8 @@
-"""`python-calls`: a real multi-label corpus made from the Python code that is installed anyway.
+"""`python-calls`: a real multi-label corpus, built from installed Python code.
 
-A point is a function: its text is its name, its arguments and its docstring; its labels are the names it calls, those
-that at least two functions of the corpus call. A fifth of the modules, chosen by a hash of their path, is the test
-part. The same code gives the same corpus everywhere, in the same order.
+A point is a function. Its text is its name, its arguments and its docstring. Its labels are the names that it calls, of
+those that at least two functions of the corpus call. A hash of the path of a module decides whether its functions are
+in the training or the test split. The same code always gives the same corpus, in the same order.
 """
 
 import ast
@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from holobind._types import ProgressCallback
-from holobind.data.cache import directory
+from holobind.data.cache import cache_dir
 from holobind.data.csr import from_label_ids
 from holobind.data.dataset import Dataset, Split
 from holobind.data.formats import load
@@ -29,45 +29,62 @@ from holobind.data.writing import write
 from holobind.errors import DataError
 
 STDLIB = "stdlib"
-VERSION = 1  # of this config: a cached corpus of another one is not used
-SKIPPED = {"__pycache__", "site-packages", "dist-packages", "test", "tests", "idle_test", "lib2to3", "turtledemo"}
-TEST_SHARE = 0.2
+CORPUS_VERSION = 1  # changes with the definition of the corpus, so that cached corpora of another version are not used
+SKIPPED_FOLDERS = {
+    "__pycache__",
+    "site-packages",
+    "dist-packages",
+    "test",
+    "tests",
+    "idle_test",
+    "lib2to3",
+    "turtledemo",
+}
+TEST_FRACTION = 0.2  # of the modules
+MIN_CALLERS = 2  # functions that call a name, for it to be a label
+MODULES_PER_REPORT = 50
 
 
 def python_calls(
-    packages: Sequence[str] = (STDLIB,), *, cache: bool = True, progress: ProgressCallback | None = None
+    packages: Sequence[str] = (STDLIB,), *, cache: bool = True, on_progress: ProgressCallback | None = None
 ) -> Dataset:
-    """Build the corpus from installed packages by name ("stdlib" is the standard library), or take it from the cache.
+    """Build the corpus from installed packages, or load it from the cache.
 
-    dataset = python_calls(["torch", "scipy"])
-    dataset.train.texts[0], dataset.label_names
+    packages   names as in `import`; "stdlib" is the standard library
+
+        dataset = python_calls(["torch", "scipy"])
+        dataset.train.texts[0], dataset.label_names
     """
     files = [(name, file) for package in packages for name, file in _modules(package)]
     if not files:
         raise DataError(f"there is no Python source in {', '.join(packages)}")
-    state = [VERSION, sys.version_info[:2], [(name, f.stat().st_size, f.stat().st_mtime_ns) for name, f in files]]
+    state = [
+        CORPUS_VERSION,
+        sys.version_info[:2],
+        [(name, f.stat().st_size, f.stat().st_mtime_ns) for name, f in files],
+    ]
     key = hashlib.blake2b(json.dumps(state).encode(), digest_size=8).hexdigest()
-    place = directory() / "corpora" / f"python-calls-{key}"
-    if cache and place.is_dir():
+    folder = cache_dir() / "corpora" / f"python-calls-{key}"
+    if cache and folder.is_dir():
         try:
-            return replace(load(place), name="python-calls")
-        except DataError:  # damaged
-            shutil.rmtree(place, ignore_errors=True)
-    dataset = _build(files, progress)
+            return replace(load(folder), name="python-calls")
+        except DataError:  # the cached corpus is damaged
+            shutil.rmtree(folder, ignore_errors=True)
+    dataset = _build(files, on_progress)
     if cache:
         try:
-            write(dataset, place, "npz")
-        except DataError:  # a cache that cannot be written is no reason to fail
-            shutil.rmtree(place, ignore_errors=True)
+            write(dataset, folder, "npz")
+        except DataError:  # a cache that cannot be written is not an error
+            shutil.rmtree(folder, ignore_errors=True)
     return dataset
 
 
 def _modules(package: str) -> Iterator[tuple[str, Path]]:
-    """The modules of a package as (path from where Python finds it, file), in the order of their paths."""
+    """The modules of a package as (path relative to the search path, file), sorted by path."""
     if package == STDLIB:
         roots, base = [Path(sysconfig.get_path("stdlib"))], Path(sysconfig.get_path("stdlib"))
     else:
-        # A dotted name would be imported to be found; a corpus must not run the code it reads.
+        # find_spec imports the parents of a dotted name, but building a corpus must not run the code that it reads.
         spec = importlib.util.find_spec(package) if package.isidentifier() else None
         if spec is None:
             raise DataError(f"package {package!r} is not installed; give the name you import, without dots")
@@ -80,42 +97,42 @@ def _modules(package: str) -> Iterator[tuple[str, Path]]:
     for root in roots:
         found = ((p.relative_to(base).as_posix(), p) for p in root.rglob("*.py") if p.is_relative_to(base))
         for name, file in sorted(found):
-            if not SKIPPED & set(name.split("/")[:-1]):
+            if not SKIPPED_FOLDERS & set(name.split("/")[:-1]):
                 yield name, file
 
 
-def _build(files: list[tuple[str, Path]], progress: ProgressCallback | None) -> Dataset:
-    points: dict[str, list[tuple[str, set[str]]]] = {"train": [], "test": []}
-    for done, (name, file) in enumerate(files):
-        points[part_of(name)].extend(functions(file.read_bytes()))
-        if progress and done % 50 == 0:
-            progress("reading Python modules", done / len(files))
-    calls = Counter(call for part in points.values() for _, called in part for call in called)
-    names = sorted(name for name, count in calls.items() if count >= 2)
-    number = {name: i for i, name in enumerate(names)}
+def _build(files: list[tuple[str, Path]], on_progress: ProgressCallback | None) -> Dataset:
+    found: dict[str, list[tuple[str, set[str]]]] = {"train": [], "test": []}
+    for n_done, (module, file) in enumerate(files):
+        found[split_of_module(module)].extend(functions(file.read_bytes()))
+        if on_progress and n_done % MODULES_PER_REPORT == 0:
+            on_progress("reading Python modules", n_done / len(files))
+    n_callers = Counter(call for points in found.values() for _, calls in points for call in calls)
+    label_names = sorted(name for name, n in n_callers.items() if n >= MIN_CALLERS)
+    label_ids = {name: i for i, name in enumerate(label_names)}
     kept = {
-        side: [(text, ids) for text, called in part if (ids := sorted(number[c] for c in called if c in number))]
-        for side, part in points.items()
+        name: [(text, ids) for text, calls in points if (ids := sorted(label_ids[c] for c in calls if c in label_ids))]
+        for name, points in found.items()
     }
     if not kept["train"] or not kept["test"]:
-        raise DataError(f"{len(files)} modules are too few for a corpus: a part would have no points; add packages")
-    texts = {side: [text for text, _ in part] for side, part in kept.items()}
-    if progress:
-        progress("computing tf-idf", 1.0)
-    tfidf, X = Tfidf.fit(texts["train"], plain=True)  # part of what this corpus is
-    Y, Y_test = (from_label_ids([ids for _, ids in kept[side]], len(names)) for side in ("train", "test"))
+        raise DataError(f"{len(files)} modules are too few for a corpus: a split would have no points; add packages")
+    texts = {name: [text for text, _ in points] for name, points in kept.items()}
+    if on_progress:
+        on_progress("computing tf-idf", 1.0)
+    tfidf, X = Tfidf.fit(texts["train"], words_only=True)  # belongs to the definition of the corpus
+    Y, Y_test = (from_label_ids([ids for _, ids in kept[name]], len(label_names)) for name in ("train", "test"))
     test = Split(tfidf.transform(texts["test"]), Y_test, texts["test"])
-    return Dataset(Split(X, Y, texts["train"]), test, names, tfidf.words, "python-calls", tfidf)
+    return Dataset(Split(X, Y, texts["train"]), test, label_names, tfidf.words, "python-calls", tfidf)
 
 
-def part_of(module: str) -> str:
-    """The part that a module belongs to, by a hash of its path alone."""
-    chance = int.from_bytes(hashlib.blake2b(module.encode(), digest_size=8).digest(), "big") / 2**64
-    return "test" if chance < TEST_SHARE else "train"
+def split_of_module(module: str) -> str:
+    """The split of a module, decided by a hash of its path."""
+    uniform = int.from_bytes(hashlib.blake2b(module.encode(), digest_size=8).digest(), "big") / 2**64
+    return "test" if uniform < TEST_FRACTION else "train"
 
 
 def functions(source: bytes) -> list[tuple[str, set[str]]]:
-    """(text, names it calls) of every function of a module; none if it is not Python for this version."""
+    """(text, names it calls) of every function of a module; empty if this version of Python cannot parse it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -130,20 +147,20 @@ def functions(source: bytes) -> list[tuple[str, set[str]]]:
 
 
 def _text(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    said = node.args
-    arguments = [a.arg for a in (*said.posonlyargs, *said.args, said.vararg, *said.kwonlyargs, said.kwarg) if a]
+    args = node.args
+    arguments = [a.arg for a in (*args.posonlyargs, *args.args, args.vararg, *args.kwonlyargs, args.kwarg) if a]
     names = [node.name, *(a for a in arguments if a not in ("self", "cls"))]
     words = re.sub(r"_|(?<=[a-z0-9])(?=[A-Z])", " ", " ".join(names))
-    # A lone surrogate in a docstring could not be written as UTF-8.
+    # A docstring may contain a lone surrogate, which UTF-8 cannot encode.
     text = f"{words} {ast.get_docstring(node) or ''}".encode("utf-8", "replace").decode()
     return " ".join(text.split())
 
 
 def _calls(node: ast.AST) -> Iterator[str]:
-    """The names a function calls itself, by the last part of a dotted one; functions inside it speak for themselves."""
-    waiting: list[ast.AST] = list(ast.iter_child_nodes(node))
-    while waiting:
-        inner = waiting.pop()
+    """The names that a function calls, of a dotted name the last component. Nested functions are skipped."""
+    pending: list[ast.AST] = list(ast.iter_child_nodes(node))
+    while pending:
+        inner = pending.pop()
         if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         if isinstance(inner, ast.Call):
@@ -151,4 +168,4 @@ def _calls(node: ast.AST) -> Iterator[str]:
                 yield inner.func.id
             elif isinstance(inner.func, ast.Attribute):
                 yield inner.func.attr
-        waiting.extend(ast.iter_child_nodes(inner))
+        pending.extend(ast.iter_child_nodes(inner))

@@ -1,93 +1,97 @@
-"""What a dataset looks like in numbers, beside the published ones, and as a picture."""
+"""Statistics of a dataset, the published statistics of the paper's datasets, and histograms."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from holobind.data.dataset import Dataset
 from holobind.data.registry import PUBLISHED
 from holobind.errors import DataError
 
-RARE_LABEL_BOOST = 10  # a label with fewer training points is in the tail, as in `holobind.metrics`
+TORSO_MIN_POINTS = 10  # labels with fewer training points are tail labels
+MAX_HISTOGRAM_BINS = 60
 
 
 def statistics(dataset: Dataset) -> dict[str, Any]:
-    """Points, features, labels, and how they are spread. Averages are over both parts.
+    """The number of points, features and labels, and averages over both splits.
 
-    (The published points a label are over both parts for the four small datasets and over training for the others.)
+    (The published points per label are over both splits for the four small datasets and over training for the others.)
 
-    tail share   the share of labels with fewer than 10 training points (some with none: `unseen share`)
-    density      the share of the entries of X that are stored
+    tail fraction     labels with fewer than 10 training points, as a fraction of all labels
+    unseen fraction   labels without training points, as a fraction of all labels
+    density           stored entries of X as a fraction of all entries
     """
-    parts = dataset.splits.values()
-    points = sum(len(part) for part in parts)
-    assigned = sum(part.Y.nnz for part in parts)
-    stored = sum(part.X.nnz for part in parts)
+    splits = dataset.splits.values()
+    n_points = sum(len(split) for split in splits)
+    n_label_entries = sum(split.Y.nnz for split in splits)
+    n_feature_entries = sum(split.X.nnz for split in splits)
     counts = label_counts(dataset)
     return {
         "name": dataset.name,
         "train points": len(dataset.train),
-        "test points": points - len(dataset.train),
+        "test points": n_points - len(dataset.train),
         "features": dataset.n_features,
         "labels": dataset.n_labels,
-        "labels a point": assigned / max(points, 1),
-        "points a label": assigned / max(dataset.n_labels, 1),
-        "features a point": stored / max(points, 1),
-        "density": stored / max(points * dataset.n_features, 1),
-        "tail share": float((counts < RARE_LABEL_BOOST).mean()) if len(counts) else 0.0,
-        "unseen share": float((counts == 0).mean()) if len(counts) else 0.0,
+        "labels per point": n_label_entries / max(n_points, 1),
+        "points per label": n_label_entries / max(dataset.n_labels, 1),
+        "features per point": n_feature_entries / max(n_points, 1),
+        "density": n_feature_entries / max(n_points * dataset.n_features, 1),
+        "tail fraction": float((counts < TORSO_MIN_POINTS).mean()) if len(counts) else 0.0,
+        "unseen fraction": float((counts == 0).mean()) if len(counts) else 0.0,
         "most frequent label": int(counts.max(initial=0)),
-        "points without labels": int(sum((np.diff(part.Y.indptr) == 0).sum() for part in parts)),
+        "points without labels": int(sum((np.diff(split.Y.indptr) == 0).sum() for split in splits)),
     }
 
 
 def paper_table() -> list[dict[str, Any]]:
-    """The published statistics of the paper's eight datasets, by the same names."""
+    """The published statistics of the paper's eight datasets, with the keys of `statistics`."""
     return [
         {
-            "name": p.name,
-            "train points": p.train,
-            "test points": p.test,
-            "features": p.features,
-            "labels": p.labels,
-            "labels a point": p.labels_a_point,
-            "points a label": p.points_a_label,
+            "name": info.name,
+            "train points": info.train,
+            "test points": info.test,
+            "features": info.features,
+            "labels": info.labels,
+            "labels per point": info.labels_per_point,
+            "points per label": info.points_per_label,
         }
-        for p in PUBLISHED.values()
+        for info in PUBLISHED.values()
     ]
 
 
-def label_counts(dataset: Dataset) -> Any:
-    """Training points of each label."""
+def label_counts(dataset: Dataset) -> NDArray[np.intp]:
+    """The number of training points of each label.  Shapes: -> (labels)"""
     return np.bincount(dataset.train.Y.indices, minlength=dataset.n_labels)
 
 
 def plot(dataset: Dataset, path: str | Path) -> None:
-    """A PNG of two histograms: training points a label (the power law) and labels a point."""
+    """Write a PNG of the training points per label, by rank, and a histogram of the labels per point."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     counts = label_counts(dataset)
-    sizes = np.diff(dataset.train.Y.indptr)
+    labels_per_point = np.diff(dataset.train.Y.indptr)
     figure = Figure(figsize=(10, 4), layout="constrained")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     ranked = np.sort(counts)[::-1]
     left.loglog(np.arange(1, len(ranked) + 1), np.maximum(ranked, 0.5), drawstyle="steps-post")
-    left.axhline(RARE_LABEL_BOOST, color="grey", linestyle=":", linewidth=1)
+    left.axhline(TORSO_MIN_POINTS, color="grey", linestyle=":", linewidth=1)
     left.annotate(
-        f"tail: {(counts < RARE_LABEL_BOOST).mean():.0%} of labels below {RARE_LABEL_BOOST} points",
-        (1, RARE_LABEL_BOOST),
+        f"tail: {(counts < TORSO_MIN_POINTS).mean():.0%} of labels have fewer than {TORSO_MIN_POINTS} points",
+        (1, TORSO_MIN_POINTS),
         textcoords="offset points",
         xytext=(2, 3),
         color="grey",
     )
-    left.set(xlabel="label, by frequency", ylabel="training points", title="training points a label")
-    top = int(sizes.max(initial=1))
-    right.hist(sizes, bins=np.arange(-0.5, top + 1.5, max(1, top // 60)))
-    right.axvline(sizes.mean(), color="grey", linestyle=":", linewidth=1)
-    right.set(xlabel="labels", ylabel="training points", title=f"labels a point: {sizes.mean():.2f} on average")
+    left.set(xlabel="rank of the label by frequency", ylabel="training points", title="training points per label")
+    largest = int(labels_per_point.max(initial=1))
+    right.hist(labels_per_point, bins=np.arange(-0.5, largest + 1.5, max(1, largest // MAX_HISTOGRAM_BINS)))
+    mean = labels_per_point.mean()
+    right.axvline(mean, color="grey", linestyle=":", linewidth=1)
+    right.set(xlabel="labels", ylabel="training points", title=f"labels per point: {mean:.2f} on average")
     figure.suptitle(f"{dataset.name}: {len(dataset.train)} training points, {dataset.n_labels} labels")
     try:
         figure.savefig(path, format="png", dpi=120)

@@ -1,7 +1,7 @@
-"""Datasets in the shape of a published one, with structure that can be learned, from a seed.
+"""Synthetic datasets with the statistics of a published one, and labels that can be learned from the features.
 
-Label frequencies follow a power law. Every label owns a topic, a few features. Many features of a point come from the
-topics of its labels, the others are noise with a power law of its own. So the features tell the labels.
+Label frequencies follow a power law. Each label owns a topic, which is a small set of features. A fraction of a point's
+features is drawn from the topics of its labels; the other features are noise, which follows a power law of its own.
 """
 
 from collections.abc import Callable
@@ -9,116 +9,142 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from holobind._types import CsrArray, ProgressCallback
-from holobind.data.csr import from_arrays
+from holobind._types import CsrArray, IntArray, ProgressCallback
+from holobind.data.csr import from_arrays, scale_to_unit_rows
 from holobind.data.dataset import Dataset, Split
-from holobind.data.registry import published
+from holobind.data.registry import Published, published
 from holobind.errors import OptionError
 
-LEAST_TOPIC = 8  # features a label owns; more where points have more, so that topics are not used up
-SIGNAL = 0.4  # share of a point's features that come from its labels' topics
-FLAT = 10.0  # the power law (rank + FLAT)^-1 keeps the most frequent label from being in every point
-
-Ints = NDArray[np.int64]
+MIN_TOPIC_FEATURES = 8  # features per topic; more where points have more features, so that a topic is not exhausted
+TOPIC_FRACTION = 0.4  # fraction of a point's features that are drawn from the topics of its labels
+POWER_LAW_OFFSET = 10.0  # in P(rank) ~ 1 / (rank + offset): keeps the most frequent label out of some points
+MIN_SIZES = {"train": 8, "test": 4, "features": 16, "labels": 4}
+POWER_LAW_ROUNDS = 4  # rounds of drawing distinct columns from the power law, before they are drawn uniformly
+MAX_ROUNDS = 60
 
 
 def synthetic(
-    name: str = "eurlex-4k", *, scale: float = 1.0, seed: int = 0, progress: ProgressCallback | None = None
+    name: str = "eurlex-4k", *, scale: float = 1.0, seed: int = 0, on_progress: ProgressCallback | None = None
 ) -> Dataset:
-    """A dataset that follows the statistics of a published one; `scale` multiplies points, features and labels.
+    """A dataset with the statistics of a published one; `scale` multiplies the number of points, features and labels.
 
-    Labels a point and features a point stay as published (as far as there are enough of them), hence also points a
-    label.
+    Labels per point and features per point stay as published, as far as there are enough labels and features. Points
+    per label stay as published, too.
 
         dataset = synthetic("amazon-670k", scale=0.1)
     """
-    about = published(name)
+    info = published(name)
     if not 0 < scale < np.inf:
         raise OptionError(f"scale must be a number above 0, got {scale}")
     generator = np.random.default_rng(seed)
-    train, test, features, labels = (
-        max(round(n * scale), least)
-        for n, least in ((about.train, 8), (about.test, 4), (about.features, 16), (about.labels, 4))
+    n_train, n_test, n_features, n_labels = (
+        max(round(getattr(info, what) * scale), minimum) for what, minimum in MIN_SIZES.items()
     )
-    # Frequent labels are not the ones with the lowest ids, nor features: real ids are in no such order.
-    label_order, feature_order = generator.permutation(labels), generator.permutation(features)
-    topic = max(LEAST_TOPIC, round(2 * SIGNAL * about.features_a_point / about.labels_a_point))
-    topics = generator.integers(0, features, (labels, min(topic, features)), dtype=np.int32)
+    # Frequent labels and features get random ids, because the ids of real data are not ordered by frequency.
+    label_order, feature_order = generator.permutation(n_labels), generator.permutation(n_features)
+    topic_size = max(MIN_TOPIC_FEATURES, round(2 * TOPIC_FRACTION * info.features_per_point / info.labels_per_point))
+    topics = generator.integers(0, n_features, (n_labels, min(topic_size, n_features)), dtype=np.int32)
 
-    def part(points: int, what: str) -> Split:
-        if progress:
-            progress(f"drawing {what}", 0.0)
-        sizes = 1 + generator.poisson(max(about.labels_a_point - 1, 0), points)
-        sizes = np.minimum(sizes, labels)
-        once = generator.permutation(np.repeat(np.arange(points), sizes))
-        # As in the published data, every label occurs in training, if that leaves half of the places to the power law.
-        seen = labels if what == "train" and len(once) >= 2 * labels else 0
-        known = np.unique(once[:seen] * labels + np.arange(seen))
-        Y = _distinct(
-            sizes, labels, known, lambda rows: label_order[_power_law(labels, len(rows), generator)], generator
-        )
-        if progress:
-            progress(f"drawing {what}", 0.3)
-        if about.features_a_point > features / 2:
-            X = _dense(Y, topics, features, generator)
+    def draw_split(n_points: int, what: str) -> Split:
+        if on_progress:
+            on_progress(f"drawing {what}", 0.0)
+        Y = _draw_labels(n_points, info, label_order, generator, every_label=what == "train")
+        if on_progress:
+            on_progress(f"drawing {what}", 0.3)
+        if info.features_per_point > n_features / 2:
+            X = _dense_features(Y, topics, n_features, generator)
         else:
-            sizes = np.clip(generator.poisson(about.features_a_point, points), 1, features // 2)
-            starts, ends = Y.indptr[:-1].astype(np.int64), Y.indptr[1:].astype(np.int64)
+            X = _sparse_features(Y, topics, info, feature_order, generator)
+        if on_progress:
+            on_progress(f"drawing {what}", 1.0)
+        return Split(scale_to_unit_rows(X), Y)
 
-            def draw(rows: Ints) -> Ints:
-                label = Y.indices[generator.integers(starts[rows], ends[rows])]
-                owned = topics[label, generator.integers(0, topics.shape[1], len(rows))]
-                noise = feature_order[_power_law(features, len(rows), generator)]
-                drawn: Ints = np.where(generator.random(len(rows)) < SIGNAL, owned, noise)
-                return drawn
-
-            X = _distinct(sizes, features, np.empty(0, np.int64), draw, generator)
-            X.data = np.exp(0.5 * generator.standard_normal(X.nnz)).astype(np.float32)
-        norms = np.sqrt(np.add.reduceat(X.data.astype(np.float64) ** 2, X.indptr[:-1]))
-        X.data = (X.data / np.repeat(norms, np.diff(X.indptr))).astype(np.float32)
-        if progress:
-            progress(f"drawing {what}", 1.0)
-        return Split(X, Y)
-
-    return Dataset(part(train, "train"), part(test, "test"), name=f"synthetic-{about.key}")
+    return Dataset(draw_split(n_train, "train"), draw_split(n_test, "test"), name=f"synthetic-{info.key}")
 
 
-def _power_law(n: int, size: int, generator: np.random.Generator) -> Ints:
-    """Numbers below n with P(i) in proportion to 1 / (i + FLAT), by inverting the integral of that."""
-    drawn = FLAT * ((n + FLAT) / FLAT) ** generator.random(size) - FLAT
+def _draw_labels(
+    n_points: int, info: Published, label_order: IntArray, generator: np.random.Generator, every_label: bool
+) -> CsrArray:
+    """Labels from the power law.  Shapes: -> (points, labels)
+
+    As in the published data every label occurs in training, if that leaves half of the entries to the power law.
+    """
+    n_labels = len(label_order)
+    sizes = 1 + generator.poisson(max(info.labels_per_point - 1, 0), n_points)
+    sizes = np.minimum(sizes, n_labels)
+    shuffled_rows = generator.permutation(np.repeat(np.arange(n_points), sizes))
+    n_fixed = n_labels if every_label and len(shuffled_rows) >= 2 * n_labels else 0
+    fixed = np.unique(shuffled_rows[:n_fixed] * n_labels + np.arange(n_fixed))
+
+    def draw(rows: IntArray) -> IntArray:
+        drawn: IntArray = label_order[_power_law(n_labels, len(rows), generator)]
+        return drawn
+
+    return _draw_distinct(sizes, n_labels, fixed, draw, generator)
+
+
+def _sparse_features(
+    Y: CsrArray, topics: NDArray[np.int32], info: Published, feature_order: IntArray, generator: np.random.Generator
+) -> CsrArray:
+    """Features of topics and noise, with log-normal values.  Shapes: (points, labels), (labels, topic size) -> (points,
+    features)
+    """
+    n_features = len(feature_order)
+    sizes = np.clip(generator.poisson(info.features_per_point, Y.shape[0]), 1, n_features // 2)
+    starts, ends = Y.indptr[:-1].astype(np.int64), Y.indptr[1:].astype(np.int64)
+
+    def draw(rows: IntArray) -> IntArray:
+        label = Y.indices[generator.integers(starts[rows], ends[rows])]
+        topic = topics[label, generator.integers(0, topics.shape[1], len(rows))]
+        noise = feature_order[_power_law(n_features, len(rows), generator)]
+        drawn: IntArray = np.where(generator.random(len(rows)) < TOPIC_FRACTION, topic, noise)
+        return drawn
+
+    X = _draw_distinct(sizes, n_features, np.empty(0, np.int64), draw, generator)
+    X.data = np.exp(0.5 * generator.standard_normal(X.nnz)).astype(np.float32)
+    return X
+
+
+def _dense_features(
+    Y: CsrArray, topics: NDArray[np.int32], n_features: int, generator: np.random.Generator
+) -> CsrArray:
+    """Uniform noise in every feature, plus 1 where a label of the point owns the feature."""
+    n_points = Y.shape[0]
+    values = generator.random((n_points, n_features), dtype=np.float32)
+    rows = np.repeat(np.arange(n_points), np.diff(Y.indptr))
+    np.add.at(values, (rows[:, None], topics[Y.indices]), np.float32(1))
+    ids = np.tile(np.arange(n_features), n_points)
+    return from_arrays(values.ravel(), ids, np.arange(n_points + 1) * n_features, (n_points, n_features))
+
+
+def _power_law(n: int, size: int, generator: np.random.Generator) -> IntArray:
+    """Draw ranks below n with P(rank) in proportion to 1 / (rank + offset), by inverting its integral."""
+    drawn = POWER_LAW_OFFSET * ((n + POWER_LAW_OFFSET) / POWER_LAW_OFFSET) ** generator.random(size) - POWER_LAW_OFFSET
     return np.minimum(drawn.astype(np.int64), n - 1)
 
 
-def _distinct(
-    sizes: Ints, n: int, keys: Ints, draw: Callable[[Ints], Ints], generator: np.random.Generator
+def _draw_distinct(
+    sizes: IntArray, n: int, keys: IntArray, draw: Callable[[IntArray], IntArray], generator: np.random.Generator
 ) -> CsrArray:
-    """A matrix of ones with `sizes[i]` different columns in row i: draw what is missing, until nothing is.
+    """A matrix of ones with `sizes[i]` distinct columns in row i.  Shapes: (rows), (entries) -> (rows, n)
 
-    An entry is one number, row * n + column; `keys` are those known already, ascending. Where the frequent columns of a
-    row are used up, draws repeat them; after a few rounds the rest is drawn evenly, which ends soon.
+    An entry is represented by its key, row * n + column; `keys` are the entries known in advance, ascending. Each round
+    draws the entries that are still missing. Where the frequent columns of a row are exhausted, the power law keeps
+    repeating them, so after 4 rounds columns are drawn uniformly, which soon finds the rest.
     """
-    points = len(sizes)
-    for attempt in range(60):
-        missing = sizes - np.bincount(keys // n, minlength=points)
-        rows = np.repeat(np.arange(points), np.maximum(missing, 0))
+    n_rows = len(sizes)
+    for attempt in range(MAX_ROUNDS):
+        missing = sizes - np.bincount(keys // n, minlength=n_rows)
+        rows = np.repeat(np.arange(n_rows), np.maximum(missing, 0))
         if not len(rows):
             break
-        fresh = np.unique(rows * n + (draw(rows) if attempt < 4 else generator.integers(0, n, len(rows))))
-        place = np.searchsorted(keys, fresh)
+        columns = draw(rows) if attempt < POWER_LAW_ROUNDS else generator.integers(0, n, len(rows))
+        drawn = np.unique(rows * n + columns)
+        place = np.searchsorted(keys, drawn)
         if len(keys):
-            known = keys[np.minimum(place, len(keys) - 1)] == fresh
-            fresh, place = fresh[~known], place[~known]
-        keys = np.insert(keys, place, fresh)
+            known = keys[np.minimum(place, len(keys) - 1)] == drawn
+            drawn, place = drawn[~known], place[~known]
+        keys = np.insert(keys, place, drawn)
     rows, columns = np.divmod(keys, n)
-    ends = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=points))])
-    return from_arrays(np.ones(len(keys), np.int32), columns, ends, (points, n))
-
-
-def _dense(Y: CsrArray, topics: NDArray[np.int32], n: int, generator: np.random.Generator) -> CsrArray:
-    """Every feature of every point: noise, and more where a label of the point owns the feature."""
-    points = Y.shape[0]
-    values = generator.random((points, n), dtype=np.float32)
-    rows = np.repeat(np.arange(points), np.diff(Y.indptr))
-    np.add.at(values, (rows[:, None], topics[Y.indices]), np.float32(1))
-    ids = np.tile(np.arange(n), points)
-    return from_arrays(values.ravel(), ids, np.arange(points + 1) * n, (points, n))
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=n_rows))])
+    return from_arrays(np.ones(len(keys), np.int32), columns, indptr, (n_rows, n))

@@ -1,4 +1,4 @@
-"""Texts as numbers: a tokenizer learned from the training texts, and word vectors from a file."""
+"""A tokenizer that is trained on the training texts, and word vectors from a file."""
 
 import hashlib
 import io
@@ -10,62 +10,74 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from tokenizers import Regex, models, normalizers, pre_tokenizers, trainers
-from tokenizers import Tokenizer as Engine
+from tokenizers import Tokenizer as Backend
 from torch import Tensor
 
 from holobind._checks import one_of, positive
-from holobind.data import cache as stored
+from holobind._types import FloatArray
+from holobind.data import cache as token_cache
 from holobind.data.batches import PADDING, UNKNOWN, WORD_VECTOR_SCALE, TokenExamples
-from holobind.data.sparse_text import BROKEN, _shown, opened
+from holobind.data.files import DECOMPRESSION_ERRORS, excerpt, open_binary
 from holobind.errors import DataError, FileError, OptionError
 
 Kind = Literal["word", "bpe"]
-SPECIAL = ["[PAD]", "[UNK]"]  # ids 0 and 1; no word has a bracket
+SPECIAL_TOKENS = ["[PAD]", "[UNK]"]  # ids 0 and 1; no word contains a bracket
 WORD = r"[\p{L}\p{M}\p{N}]+"
-PORTION = 4096
-WORTH_CACHING = 1 << 20
-LONGEST_LINE = 1 << 20
+TEXTS_PER_CHUNK = 4096
+MIN_CHARACTERS_TO_CACHE = 1 << 20
+MAX_LINE_BYTES = 1 << 20  # of a file of word vectors
+READ_BUFFER_BYTES = 1 << 20
 VECTORS_HEADER = re.compile(rb"\d{1,12}[ \t]+(\d{1,6})\s*")
 
 
 class Tokenizer:
-    """Cuts texts into tokens and numbers them: 0 is padding, 1 any word that is not known.
+    """Splits texts into tokens and maps tokens to ids. Id 0 is padding, id 1 is any unknown word.
 
-    A word is a run of letters and digits; what is between words is dropped. Of kind "word" the tokens are words, of
-    kind "bpe" the frequent parts of words (byte pairs), so that nothing is unknown.
+    A word is a run of letters and digits; everything else separates words and is dropped. With kind "word" the tokens
+    are words. With kind "bpe" (byte pair encoding) they are frequent parts of words, and no word is unknown.
 
-    tokenizer = Tokenizer.train(texts)
-    examples = tokenizer.encode(texts)
+        tokenizer = Tokenizer.train(texts)
+        examples = tokenizer.encode(texts)
+
+    tokens     the vocabulary: the token of each id
+    merges     the pairs of tokens that byte pair encoding merges, in order
     """
 
     def __init__(
         self, tokens: Sequence[str], merges: Sequence[tuple[str, str]] = (), kind: Kind = "word", lowercase: bool = True
     ) -> None:
-        """Of its parts; `train` and `from_json` are the usual ways."""
+        """Build a tokenizer from its vocabulary. `train` and `from_json` are the usual ways to get one."""
         self.tokens, self.merges, self.kind, self.lowercase = list(tokens), [*merges], kind, lowercase
         _check(self)
-        numbers = {token: number for number, token in enumerate(self.tokens)}
+        token_ids = {token: i for i, token in enumerate(self.tokens)}
         if kind == "word":
-            self._engine = _engine(models.WordLevel(numbers, unk_token=SPECIAL[UNKNOWN]), kind, lowercase)
+            self._backend = _backend(models.WordLevel(token_ids, unk_token=SPECIAL_TOKENS[UNKNOWN]), kind, lowercase)
         else:
-            model = models.BPE(numbers, self.merges, unk_token=SPECIAL[UNKNOWN])
-            self._engine = _engine(model, kind, lowercase)
+            model = models.BPE(token_ids, self.merges, unk_token=SPECIAL_TOKENS[UNKNOWN])
+            self._backend = _backend(model, kind, lowercase)
 
     @classmethod
     def train(
-        cls, texts: Sequence[str], kind: Kind = "word", size: int = 50_000, lowercase: bool = True, least: int = 2
+        cls,
+        texts: Sequence[str],
+        kind: Kind = "word",
+        vocab_size: int = 50_000,
+        lowercase: bool = True,
+        min_count: int = 2,
     ) -> "Tokenizer":
-        """The `size` most frequent tokens of these texts, padding and unknown included, that occur `least` times.
+        """Learn the vocabulary: the most frequent tokens of these texts.
 
-        Words too rare to be tokens teach the network what to make of an unknown word.
+        vocab_size   maximal number of tokens, padding and unknown included
+        min_count    how often a token must occur
+
+        Words that are too rare to be tokens are unknown words in training, so that a network learns a vector for these.
         """
         one_of("Tokenizer", "kind", kind, get_args(Kind))
-        if positive("Tokenizer", "size", size) <= len(SPECIAL):
-            raise OptionError(f"Tokenizer: size must be at least {len(SPECIAL) + 1}; got {size}")
-        options: dict[str, Any] = {"vocab_size": size, "min_frequency": positive("Tokenizer", "least", least)}
-        options |= {"special_tokens": SPECIAL, "show_progress": False}
+        positive("Tokenizer", "vocab_size", vocab_size, len(SPECIAL_TOKENS) + 1)
+        options: dict[str, Any] = {"vocab_size": vocab_size}
+        options |= {"min_frequency": positive("Tokenizer", "min_count", min_count)}
+        options |= {"special_tokens": SPECIAL_TOKENS, "show_progress": False}
         model: Any
         trainer: Any
         if kind == "word":
@@ -73,9 +85,9 @@ class Tokenizer:
         else:
             alphabet = pre_tokenizers.ByteLevel.alphabet()
             model, trainer = models.BPE(), trainers.BpeTrainer(initial_alphabet=alphabet, **options)
-        engine = _engine(model, kind, lowercase)
-        engine.train_from_iterator(_checked(texts), trainer)
-        learned = json.loads(engine.to_str())["model"]
+        backend = _backend(model, kind, lowercase)
+        backend.train_from_iterator(_check_texts(texts), trainer)
+        learned = json.loads(backend.to_str())["model"]
         tokens = sorted(learned["vocab"], key=learned["vocab"].__getitem__)
         return cls(tokens, [tuple(pair) for pair in learned.get("merges", ())], kind, lowercase)
 
@@ -84,116 +96,122 @@ class Tokenizer:
         return len(self.tokens)
 
     def encode(self, texts: Sequence[str], max_tokens: int = 500, *, cache: bool = False) -> TokenExamples:
-        """The first `max_tokens` tokens of each text.
+        """The ids of the first `max_tokens` tokens of each text.
 
-        With `cache` the tokens of a larger collection are kept in the user's cache directory and found again by the
-        texts and the tokenizer themselves.
+        cache   keep the ids in the user's cache directory, if the texts have a million characters or more; the key is a
+                hash of the texts, the tokenizer and `max_tokens`
         """
         positive("Tokenizer", "max_tokens", max_tokens)
-        texts = _checked(texts)
-        if not cache or sum(map(len, texts)) < WORTH_CACHING:
+        texts = _check_texts(texts)
+        if not cache or sum(map(len, texts)) < MIN_CHARACTERS_TO_CACHE:
             return self._encode(texts, max_tokens)
         key = {"texts": _digest(texts), "tokenizer": _digest([self.to_json()]), "max_tokens": max_tokens}
-        at = stored.directory() / "tokens" / f"{_digest([json.dumps(key)])}.cache"
-        if found := stored.read(at, key):
+        path = token_cache.cache_dir() / "tokens" / f"{_digest([json.dumps(key)])}.cache"
+        if found := token_cache.read(path, key):
             return TokenExamples(found[1]["ids"], found[1]["offsets"])
         examples = self._encode(texts, max_tokens)
-        stored.write(at, key, {}, {"ids": examples.ids, "offsets": examples.offsets})
+        token_cache.write(path, key, {}, {"ids": examples.ids, "offsets": examples.offsets})
         return examples
 
     def _encode(self, texts: Sequence[str], max_tokens: int) -> TokenExamples:
         lengths, ids = [0], []
-        for first in range(0, len(texts), PORTION):
-            found = [e.ids[:max_tokens] for e in self._engine.encode_batch_fast(texts[first : first + PORTION])]
-            lengths += map(len, found)
-            ids.append(np.fromiter((i for text in found for i in text), np.int32, sum(map(len, found))))
+        for first in range(0, len(texts), TEXTS_PER_CHUNK):
+            chunk = texts[first : first + TEXTS_PER_CHUNK]
+            encoded = [encoding.ids[:max_tokens] for encoding in self._backend.encode_batch_fast(chunk)]
+            lengths += map(len, encoded)
+            ids.append(np.fromiter((i for text in encoded for i in text), np.int32, sum(map(len, encoded))))
         return TokenExamples(np.concatenate([np.empty(0, np.int32), *ids]), np.cumsum(lengths, dtype=np.int64))
 
     def to_json(self) -> str:
-        """All of it, for a model file."""
-        parts = {"kind": self.kind, "lowercase": self.lowercase, "tokens": self.tokens, "merges": self.merges}
-        return json.dumps(parts, ensure_ascii=False)
+        """The tokenizer as JSON, for a file."""
+        fields = {"kind": self.kind, "lowercase": self.lowercase, "tokens": self.tokens, "merges": self.merges}
+        return json.dumps(fields, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str) -> "Tokenizer":
-        """What `to_json` gave. Anything else is refused."""
+        """The tokenizer that `to_json` wrote. Any other text raises a FileError."""
         try:
-            parts = json.loads(text)
-            return cls(parts["tokens"], [(a, b) for a, b in parts["merges"]], parts["kind"], parts["lowercase"])
+            fields = json.loads(text)
+            return cls(fields["tokens"], [(a, b) for a, b in fields["merges"]], fields["kind"], fields["lowercase"])
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            what = error if isinstance(error, OptionError) else f"{type(error).__name__} where its parts should be"
-            raise FileError(f"the tokenizer in this file is damaged, or not one of holobind's ({what})") from error
+            reason = error if isinstance(error, OptionError) else f"{type(error).__name__} while reading its fields"
+            raise FileError(f"the tokenizer in this file is damaged, or not one of holobind's ({reason})") from error
 
 
 def load_word_vectors(path: str | Path, tokenizer: Tokenizer, dim: int | None = None, seed: int = 0) -> Tensor:
-    """Word vectors from a file of GloVe, word2vec or fastText in text format: `word 0.1 -0.2 ...`.
+    """Load word vectors from a file of GloVe, word2vec or fastText in text format: `word 0.1 -0.2 ...`.
 
-    The file may begin with a line `words dim`, and may be packed (.gz, .bz2, .xz). It is read once, and only the
-    vectors of this tokenizer's words are kept; of other words' lines only the fields are counted. A word of a
-    tokenizer in lower case that has no vector takes that of the first word which differs in case only. Words without
-    any are random and small, padding is zero. `dim` is needed only if the first word of the file has a blank in it.
+    The file may begin with a line `words dim`, and may be compressed (.gz, .bz2, .xz). It is read once, and only the
+    vectors of the tokenizer's words are kept; other lines are only checked for their number of fields. If the tokenizer
+    is in lower case, a word without a vector takes that of the first word of the file that differs only in case. Words
+    that still have no vector get a small random one. Padding is zero.
+
+    dim    dimensions of the vectors; needed only if the first word of the file contains a space
+    seed   of the random vectors
 
     Shapes: -> (vocab_size, dim)
     """
     if tokenizer.kind != "word":
-        raise OptionError("load_word_vectors: there are vectors of words only; train the tokenizer with kind='word'")
+        raise OptionError(
+            "load_word_vectors: word vectors need a tokenizer of words; train the tokenizer with kind='word'"
+        )
     path, line = Path(path), 0
-    wanted = {token.encode(): number for number, token in enumerate(tokenizer.tokens) if number > UNKNOWN}
-    exact: dict[int, NDArray[np.float32]] = {}
-    folded: dict[int, NDArray[np.float32]] = {}
-    with opened(path) as (raw, _):
-        stream = io.BufferedReader(raw, 1 << 20)  # type: ignore[type-var]
+    token_ids = {token.encode(): i for i, token in enumerate(tokenizer.tokens) if i > UNKNOWN}
+    same_case: dict[int, FloatArray] = {}
+    other_case: dict[int, FloatArray] = {}
+    with open_binary(path) as (raw, _):
+        stream = io.BufferedReader(raw, READ_BUFFER_BYTES)  # type: ignore[type-var]
         try:
-            for line, text in enumerate(iter(lambda: stream.readline(LONGEST_LINE), b""), 1):
+            for line, text in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES), b""), 1):
                 if line == 1 and dim != 1 and (header := VECTORS_HEADER.fullmatch(text)):
                     if dim not in (None, int(header[1])):
-                        raise DataError(f"the vectors have {int(header[1])} numbers, not the {dim} asked for")
+                        raise DataError(f"the vectors have {int(header[1])} dimensions, not {dim}")
                     dim = int(header[1])
-                elif len(text) == LONGEST_LINE:
-                    raise DataError(f"a line of {LONGEST_LINE} bytes or more; are these vectors in text format?")
+                elif len(text) == MAX_LINE_BYTES:
+                    raise DataError(f"the line has {MAX_LINE_BYTES} bytes or more; are these vectors in text format?")
                 elif text := text.strip(b" \t\r\n"):
                     dim = dim or len(text.split()) - 1
-                    word, into = _word(text, dim), exact
-                    number = wanted.get(word)
-                    if number is None and tokenizer.lowercase:
-                        number, into = wanted.get(word.decode("utf-8", "replace").lower().encode()), folded
-                    if number is not None and number not in into:
-                        into[number] = _vector(text, dim)
+                    word, found = _word(text, dim), same_case
+                    token_id = token_ids.get(word)
+                    if token_id is None and tokenizer.lowercase:
+                        lower = word.decode("utf-8", "replace").lower().encode()
+                        token_id, found = token_ids.get(lower), other_case
+                    if token_id is not None and token_id not in found:
+                        found[token_id] = _vector(text, dim)
         except DataError as error:
             raise DataError(f"{path}:{line}: {error}") from None
-        except BROKEN as error:
+        except DECOMPRESSION_ERRORS as error:
             raise DataError(f"{path}:{line + 1}: the {path.suffix} data is damaged or ends too early") from error
-    if not folded | exact:
-        raise DataError(f"{path}: has none of the tokenizer's {len(wanted)} words; is it of the same language?")
-    found = (
-        torch.randn(tokenizer.vocab_size, dim or 1, generator=torch.Generator().manual_seed(seed)) * WORD_VECTOR_SCALE
-    )
-    found[PADDING] = 0
-    for number, vector in (folded | exact).items():
-        found[number] = torch.from_numpy(vector)
-    return found
+    if not other_case | same_case:
+        raise DataError(f"{path}: has none of the tokenizer's {len(token_ids)} words; is it of the same language?")
+    generator = torch.Generator().manual_seed(seed)
+    vectors = torch.randn(tokenizer.vocab_size, dim or 1, generator=generator) * WORD_VECTOR_SCALE
+    vectors[PADDING] = 0
+    for token_id, vector in (other_case | same_case).items():
+        vectors[token_id] = torch.from_numpy(vector)
+    return vectors
 
 
 def _word(text: bytes, dim: int) -> bytes:
-    """The word of a line of `dim` numbers. Some words of GloVe have blanks in them."""
+    """The word of a line with a vector of `dim` numbers. Some words of GloVe contain spaces."""
     if dim and text.count(b" ") == dim:
         return text[: text.index(b" ")]
     fields = text.split()
     if not 0 < dim < len(fields) or (len(fields) > dim + 1 and _is_number(fields[-dim - 1])):
-        wanted = f"a word and {dim} numbers" if dim else "a word and its numbers"
-        raise DataError(f"expected {wanted}, found {len(fields)} fields: {_shown(text)}")
+        expected = f"a word and {dim} numbers" if dim else "a word and its numbers"
+        raise DataError(f"expected {expected}, found {len(fields)} fields: {excerpt(text)}")
     return b" ".join(fields[:-dim])
 
 
-def _vector(text: bytes, dim: int) -> NDArray[np.float32]:
-    """The numbers of a line whose word is one of ours and so has no blanks."""
+def _vector(text: bytes, dim: int) -> FloatArray:
+    """The vector of a line whose word is a token and therefore contains no space."""
     fields = text.split()[1:]
     if wrong := next((field for field in fields if not _is_number(field)), None):
-        raise DataError(f"{_shown(wrong)} is not a number; expected a word and {dim} numbers")
+        raise DataError(f"{excerpt(wrong)} is not a number; expected a word and {dim} numbers")
     with np.errstate(over="ignore"):
         vector = np.array(list(map(float, fields)), np.float32)
     if len(vector) != dim or not np.isfinite(vector).all():
-        raise DataError(f"expected a word and {dim} finite numbers, found {_shown(text)}")
+        raise DataError(f"expected a word and {dim} finite numbers, found {excerpt(text)}")
     return vector
 
 
@@ -205,41 +223,42 @@ def _is_number(field: bytes) -> bool:
     return True
 
 
-def _engine(model: Any, kind: Kind, lowercase: bool) -> Engine:
-    """Normalised, cut into words; for byte pairs each word begins with a mark, so that its parts know where they are.
+def _backend(model: Any, kind: Kind, lowercase: bool) -> Backend:
+    """The library's tokenizer: normalise, split into words, then apply the model.
 
-    Padding and unknown are not among the engine's special tokens: it would find those in texts that spell them.
+    For byte pair encoding every word begins with a space mark, so that a token shows whether it begins a word. Padding
+    and unknown are not special tokens of the library, because it would find these in texts that spell them.
     """
-    engine = Engine(model)
+    backend = Backend(model)
     steps = [normalizers.NFKC(), *([normalizers.Lowercase()] if lowercase else [])]
-    engine.normalizer = normalizers.Sequence(steps)
-    cut: list[Any] = [pre_tokenizers.Split(Regex(WORD), "removed", invert=True)]
+    backend.normalizer = normalizers.Sequence(steps)
+    splitters: list[Any] = [pre_tokenizers.Split(Regex(WORD), "removed", invert=True)]
     if kind == "bpe":
-        cut.append(pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False))
-    engine.pre_tokenizer = pre_tokenizers.Sequence(cut)
-    return engine
+        splitters.append(pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False))
+    backend.pre_tokenizer = pre_tokenizers.Sequence(splitters)
+    return backend
 
 
 def _check(tokenizer: Tokenizer) -> None:
-    """Parts that make no sense may come from a damaged file; the engine would stop the program for some."""
+    """Refuse a vocabulary that may come from a damaged file: some would make the library abort the process."""
     one_of("Tokenizer", "kind", tokenizer.kind, get_args(Kind))
     one_of("Tokenizer", "lowercase", tokenizer.lowercase, (True, False))
     tokens = tokenizer.tokens
     if not all(isinstance(token, str) and token for token in tokens):
-        raise OptionError("Tokenizer: tokens must be strings that are not empty")
+        raise OptionError("Tokenizer: tokens must be non-empty strings")
     known = set(tokens)
-    if tokens[: len(SPECIAL)] != SPECIAL or len(known) < len(tokens):
-        raise OptionError(f"Tokenizer: tokens must begin with {' '.join(SPECIAL)} and have no token twice")
+    if tokens[: len(SPECIAL_TOKENS)] != SPECIAL_TOKENS or len(known) < len(tokens):
+        raise OptionError(f"Tokenizer: tokens must begin with {' '.join(SPECIAL_TOKENS)} and be distinct")
     if tokenizer.kind == "word" and tokenizer.merges:
         raise OptionError("Tokenizer: kind 'word' has no merges")
     for a, b in tokenizer.merges:
         if not (isinstance(a, str) and isinstance(b, str) and {a, b, a + b} <= known):
-            raise OptionError(f"Tokenizer: merges must be of tokens and give a token; {(a, b)!r:.60} does not")
+            raise OptionError(f"Tokenizer: each merge must join two tokens to a token; {(a, b)!r:.60} does not")
 
 
-def _checked(texts: Sequence[str]) -> list[str]:
+def _check_texts(texts: Sequence[str]) -> list[str]:
     if isinstance(texts, str):
-        raise OptionError("texts: wants a list of texts, got one text; pass [text]")
+        raise OptionError("texts must be a list of texts, got one text; pass [text]")
     texts = list(texts)
     for number, text in enumerate(texts):
         if not isinstance(text, str):
@@ -252,8 +271,8 @@ def _checked(texts: Sequence[str]) -> list[str]:
 
 
 def _digest(texts: Sequence[str]) -> str:
-    total = hashlib.blake2b(digest_size=16)
+    digest = hashlib.blake2b(digest_size=16)
     for text in texts:
         data = text.encode()
-        total.update(len(data).to_bytes(8, "little") + data)
-    return total.hexdigest()
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()

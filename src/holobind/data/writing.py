@@ -1,4 +1,4 @@
-"""Datasets written in every format that `formats` reads, and converted: all of it or nothing."""
+"""Write datasets in every format that `formats` reads, and convert between formats. Writing is atomic."""
 
 import itertools
 import json
@@ -11,45 +11,50 @@ from scipy import sparse
 
 from holobind._types import ProgressCallback
 from holobind.data import sparse_text
-from holobind.data.cache import replacing
 from holobind.data.dataset import Dataset, Split
-from holobind.data.formats import FORMATS, bare, load
-from holobind.data.sparse_text import BOM, PACKED
+from holobind.data.files import BOM, OPEN_COMPRESSED, atomic_write, uncompressed_name
+from holobind.data.formats import FORMATS, load
 from holobind.errors import DataError, OptionError
 
+SUFFIXES = {"xml": ".txt", "svmlight": ".svm", "npz": ".npz", "text": ".txt", "tsv": ".tsv", "jsonl": ".jsonl"}
+FORMAT_OF_SUFFIX = {".jsonl": "jsonl", ".tsv": "tsv", ".txt": "xml", ".svm": "svmlight", ".svmlight": "svmlight"}
 
-def write(dataset: Dataset, path: str | Path, to: str | None = None, *, packing: str = "") -> None:
-    """Write a dataset into a new directory, or its only part into a file whose ending says the format.
 
-    to        xml (the default), svmlight, npz, text, tsv or jsonl
-    packing   "", "gz", "xz" or "bz2"
+def write(dataset: Dataset, path: str | Path, to: str | None = None, *, compression: str = "") -> None:
+    """Write a dataset to a new directory, or its only split to a file whose suffix determines the format.
 
-    Everything is written, or nothing. What is read back is identical; for the formats of texts, X is their tf-idf.
+    to            xml (the default), svmlight, npz, text, tsv or jsonl
+    compression   "", "gz", "xz" or "bz2"
+
+    After an error nothing is left behind. Reading the dataset back gives the same matrices, texts and names; the text
+    formats (text, tsv, jsonl) do not store X, which becomes the tf-idf of the texts.
     """
     target = Path(path)
     if to is not None and to not in FORMATS:
         raise OptionError(f"format {to!r} is unknown; choose one of {', '.join(FORMATS)}")
-    if packing and f".{packing}" not in PACKED:
-        raise OptionError(f"packing {packing!r} is unknown; choose one of gz, xz, bz2")
-    if single := _single_format(target):
+    if compression and f".{compression}" not in OPEN_COMPRESSED:
+        raise OptionError(f"compression {compression!r} is unknown; choose one of gz, xz, bz2")
+    if single_file_format := FORMAT_OF_SUFFIX.get(Path(uncompressed_name(target)).suffix):
         if dataset.test is not None:
-            raise OptionError(f"{target} is one file, and this dataset has a test part; give the name of a directory")
-        if to not in (None, single):
-            raise OptionError(f"{target} ends like {single}, not like {to}; give the name of a directory")
+            raise OptionError(f"{target} is one file, and this dataset has a test split; give the name of a directory")
+        if to not in (None, single_file_format):
+            raise OptionError(
+                f"{target} has the suffix of {single_file_format}, not of {to}; give the name of a directory"
+            )
     elif target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise OptionError(f"{target} already exists; choose another place, or remove it first")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        if single:
-            _write_part(dataset, dataset.train, target, single)
+        if single_file_format:
+            _write_split(dataset, dataset.train, target, single_file_format)
             return
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as temporary:
-            fresh = Path(temporary) / "dataset"
-            fresh.mkdir()
-            _write_directory(dataset, fresh, to or "xml", f".{packing}" if packing else "")
+            folder = Path(temporary) / "dataset"
+            folder.mkdir()
+            _write_directory(dataset, folder, to or "xml", f".{compression}" if compression else "")
             if target.exists():
                 target.rmdir()
-            fresh.rename(target)
+            folder.rename(target)
     except OSError as error:
         raise DataError(f"{target}: {error.strerror or error}") from error
 
@@ -59,58 +64,52 @@ def convert(
     target: str | Path,
     to: str | None = None,
     *,
-    packing: str = "",
+    compression: str = "",
     one_based: bool = False,
-    progress: ProgressCallback | None = None,
+    on_progress: ProgressCallback | None = None,
 ) -> Dataset:
-    """Read `source` in whatever format it is and write it to `target` in another; gives the dataset."""
-    dataset = load(source, one_based=one_based, progress=progress)
-    if progress:
-        progress(f"writing {target}", 0.0)
-    write(dataset, target, to, packing=packing)
+    """Load `source`, write it to `target` in another format, and return the dataset."""
+    dataset = load(source, one_based=one_based, on_progress=on_progress)
+    if on_progress:
+        on_progress(f"writing {target}", 0.0)
+    write(dataset, target, to, compression=compression)
     return dataset
 
 
-def _single_format(target: Path) -> str | None:
-    """The format of a single file by its name, or None for the name of a directory."""
-    ending = Path(bare(target)).suffix
-    return {".jsonl": "jsonl", ".tsv": "tsv", ".txt": "xml", ".svm": "svmlight", ".svmlight": "svmlight"}.get(ending)
-
-
-def _write_directory(dataset: Dataset, place: Path, to: str, packed: str) -> None:
-    ending = {"xml": "txt", "svmlight": "svm", "npz": "npz", "text": "txt", "tsv": "tsv", "jsonl": "jsonl"}[to]
-    for side, part in dataset.splits.items():
-        short = {"train": "trn", "test": "tst"}[side]
+def _write_directory(dataset: Dataset, folder: Path, to: str, compression: str) -> None:
+    for name, split in dataset.splits.items():
         if to == "npz":
-            sparse.save_npz(place / f"X.{short}.npz", part.X)
-            sparse.save_npz(place / f"Y.{short}.npz", part.Y)
+            short = {"train": "trn", "test": "tst"}[name]
+            sparse.save_npz(folder / f"X.{short}.npz", split.X)
+            sparse.save_npz(folder / f"Y.{short}.npz", split.Y)
         elif to == "text":
-            names = _label_names(dataset)
-            _write_lines(place / f"{side}_texts.txt{packed}", _one_line(part, "\n\r"))
-            # A tab says that tabs are between the names, so that names may hold spaces.
-            end = "\t" if any(" " in name for name in names) else ""
-            rows = (("\t" if end else " ").join(row) + end for row in _named(part, names))
-            _write_lines(place / f"{side}_labels.txt{packed}", rows)
+            label_names = _label_names(dataset)
+            _write_lines(folder / f"{name}_texts.txt{compression}", _single_line_texts(split, "\n\r"))
+            # A tab in the file tells the reader that tabs separate the names, so that names may contain spaces.
+            end = "\t" if any(" " in label for label in label_names) else ""
+            rows = (("\t" if end else " ").join(row) + end for row in _names_by_point(split, label_names))
+            _write_lines(folder / f"{name}_labels.txt{compression}", rows)
         else:
-            _write_part(dataset, part, place / f"{side}.{ending}{packed}", to)
-        if to in ("xml", "svmlight", "npz") and part.texts is not None:
-            _write_lines(place / f"{side}_texts.txt{packed}", _one_line(part, "\n\r"))
+            _write_split(dataset, split, folder / f"{name}{SUFFIXES[to]}{compression}", to)
+        if to in ("xml", "svmlight", "npz") and split.texts is not None:
+            _write_lines(folder / f"{name}_texts.txt{compression}", _single_line_texts(split, "\n\r"))
     if dataset.label_names is not None or to in ("text", "tsv", "jsonl"):
-        _write_lines(place / f"labels.txt{packed}", _label_names(dataset))
+        _write_lines(folder / f"labels.txt{compression}", _label_names(dataset))
     if dataset.feature_names is not None and to in ("xml", "svmlight", "npz"):
-        _write_lines(place / f"features.txt{packed}", dataset.feature_names)
+        _write_lines(folder / f"features.txt{compression}", dataset.feature_names)
 
 
-def _write_part(dataset: Dataset, part: Split, path: Path, to: str) -> None:
+def _write_split(dataset: Dataset, split: Split, path: Path, to: str) -> None:
     if to in ("xml", "svmlight"):
-        sparse_text.write(path, part, comment_header=to == "svmlight")
+        sparse_text.write(path, split, comment_header=to == "svmlight")
         return
     rows: Iterable[str]
-    named = _named(part, _label_names(dataset))
+    label_names = _names_by_point(split, _label_names(dataset))
     if to == "tsv":
-        rows = ("\t".join([text, *names]) for text, names in zip(_one_line(part, "\n\r\t"), named, strict=True))
+        texts = _single_line_texts(split, "\n\r\t")
+        rows = ("\t".join([text, *names]) for text, names in zip(texts, label_names, strict=True))
     else:
-        records = zip(_texts(part), named, strict=True)
+        records = zip(_texts(split), label_names, strict=True)
         rows = (json.dumps({"text": text, "labels": names}, ensure_ascii=False) for text, names in records)
     _write_lines(path, rows)
 
@@ -119,39 +118,42 @@ def _label_names(dataset: Dataset) -> list[str]:
     return dataset.label_names if dataset.label_names is not None else list(map(str, range(dataset.n_labels)))
 
 
-def _texts(part: Split) -> list[str]:
-    if part.texts is None:
+def _texts(split: Split) -> list[str]:
+    if split.texts is None:
         raise DataError("this dataset has no texts, only features; write it as xml, svmlight or npz")
-    return part.texts
+    return split.texts
 
 
-def _one_line(part: Split, forbidden: str) -> list[str]:
-    texts = _texts(part)
+def _single_line_texts(split: Split, forbidden: str) -> list[str]:
+    texts = _texts(split)
     for number, text in enumerate(texts, 1):
         if any(c in text for c in forbidden):
-            raise DataError(f"text {number} holds a line break or a tab, which this format cannot; write it as jsonl")
+            raise DataError(
+                f"text {number} contains a line break or a tab, which this format cannot store; write it as jsonl"
+            )
     return texts
 
 
-def _named(part: Split, names: list[str]) -> Iterable[list[str]]:
-    for name in names:
+def _names_by_point(split: Split, label_names: list[str]) -> Iterable[list[str]]:
+    """The label names of each point."""
+    for name in label_names:
         if not name or any(c in name for c in "\t\n\r"):
-            raise DataError(f"the label name {name!r} is empty or holds a tab or line break; rename it")
-    ids, ends = part.Y.indices.tolist(), part.Y.indptr.tolist()
-    return [[names[i] for i in ids[first:last]] for first, last in itertools.pairwise(ends)]
+            raise DataError(f"the label name {name!r} is empty or contains a tab or line break; rename it")
+    ids, ends = split.Y.indices.tolist(), split.Y.indptr.tolist()
+    return [[label_names[i] for i in ids[first:last]] for first, last in itertools.pairwise(ends)]
 
 
 def _write_lines(path: Path, lines: Iterable[str]) -> None:
-    pack: Callable[..., Any] | None = PACKED.get(path.suffix.lower())
+    compress: Callable[..., Any] | None = OPEN_COMPRESSED.get(path.suffix.lower())
     texts = list(lines)
     if broken := next((line for line in texts if "\n" in line or line.endswith("\r")), None):
-        raise DataError(f"{path.name}: {broken[:40]!r} holds a line break, which this file cannot")
-    # A reader takes one mark of UTF-8 away from the beginning of a file; if there is one in the text, it stays.
+        raise DataError(f"{path.name}: {broken[:40]!r} contains a line break, which this file cannot store")
+    # A reader removes one byte order mark from the start of a file. If the text begins with one, a second is written.
     mark = BOM if texts and texts[0].startswith(BOM.decode()) else b""
     content = mark + "".join(line + "\n" for line in texts).encode()
-    with replacing(path) as raw:
-        if pack:
-            with pack(raw, "wb") as file:
+    with atomic_write(path) as raw:
+        if compress:
+            with compress(raw, "wb") as file:
                 file.write(content)
         else:
             raw.write(content)

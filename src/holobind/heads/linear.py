@@ -1,26 +1,17 @@
-"""Output layers for very many labels. A head answers: what is the loss, and which are the top k labels?
+"""The linear head: one weight vector for each label, the baseline of holographic heads."""
 
-    head(h)                         (rows, in) -> outputs
-    head.loss(h, labels, offsets)   mean over rows; label sets are ragged, as in `torch.nn.EmbeddingBag`
-    head.scores(h)                  (rows, in) -> (rows, L)
-    head.top_k(h, k)                (rows, in) -> scores and labels, (rows, k) each, best first
-    head.label_range(rank, world)         a range of labels, for `top_k` of one of several scorers
-    head.present(h, threshold)      (rows, in) -> ragged label sets
-
-`LinearHead` and `HolographicHead` differ in nothing else, so an experiment can swap one for the other.
-"""
-
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, linear
 
 from holobind._checks import integer, one_of, positive
-from holobind.codebooks.base import first_largest, label_range
-from holobind.codebooks.ragged import checked_sets, lengths
+from holobind.codebooks import Codebook, OrbitCodebook
+from holobind.codebooks.ragged import checked_sets, set_sizes
+from holobind.codebooks.ranking import label_range, stable_topk
 from holobind.errors import OptionError
-from holobind.heads._layer import _layer, _width
+from holobind.heads._layer import linear_layer, n_inputs
 
 LinearLoss = Literal["bce", "softmax"]
 
@@ -28,10 +19,12 @@ LinearLoss = Literal["bce", "softmax"]
 class LinearHead(nn.Module):
     """One weight vector for each label: the layer that holographic heads replace.
 
-    Parameters: `weight` (L, in_features), `bias` (L); none with in_features=None, if a network gives the logits.
+    Parameters: `weight` (L, in_features), `bias` (L). With in_features=None there are none: the network produces the
+    logits.
 
-    loss: "bce", the paper's baseline, the mean binary cross-entropy over rows and labels; "softmax", cross-entropy
-    with the present labels sharing the probability 1. A row without labels adds 0 to either.
+    loss: "bce", the paper's baseline, is the mean binary cross-entropy over rows and labels; "softmax" is the
+    cross-entropy over all labels, in which the present labels have equal parts of the probability 1. A row without
+    labels adds 0 to either.
     """
 
     def __init__(
@@ -41,53 +34,60 @@ class LinearHead(nn.Module):
         one_of("LinearHead", "loss", loss, get_args(LinearLoss))
         self.loss_name = loss
         self.n_labels = positive("LinearHead", "n_labels", n_labels)
-        self.weight, self.bias = _layer(in_features, n_labels, bias, seed)
+        self.weight, self.bias = linear_layer(in_features, n_labels, bias, seed)
+
+    @property
+    def output_dim(self) -> int:
+        """The size of an output: one logit for each label."""
+        return self.n_labels
 
     def forward(self, h: Tensor) -> Tensor:
         """A logit for each label.  Shapes: (rows, in_features) -> (rows, L)"""
         return h if self.weight is None else linear(h, self.weight, self.bias)
 
     def loss(self, h: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
-        """How wrong the logits are about the labels.  Shapes: (rows, in), (total), (rows) -> ()"""
+        """The loss of the logits, given the present labels.  Shapes: (rows, in), (total), (rows) -> ()"""
         x = self(h)
         labels, offsets = checked_sets(labels, offsets, self.n_labels, x.device, len(x))
         if not len(x):
             return x.sum()
-        counts = lengths(labels, offsets)
+        counts = set_sizes(labels, offsets)
         row = torch.arange(len(x), device=x.device).repeat_interleave(counts)
         if self.loss_name == "softmax":
             x = x.to(torch.promote_types(x.dtype, torch.float32))
-            found = x.new_zeros(len(x)).index_add(0, row, x[row, labels]) / counts.clamp(min=1)
-            return torch.where(counts > 0, x.logsumexp(1) - found, 0).sum() / len(x)
-        wanted = torch.zeros_like(x)
-        wanted[row, labels] = 1
-        full = None if counts.all() else (counts > 0)[:, None].to(x.dtype)
-        return binary_cross_entropy_with_logits(x, wanted, full)
+            present = x.new_zeros(len(x)).index_add(0, row, x[row, labels]) / counts.clamp(min=1)
+            return torch.where(counts > 0, x.logsumexp(1) - present, 0).sum() / len(x)
+        target = torch.zeros_like(x)
+        target[row, labels] = 1
+        row_weights = None if counts.all() else (counts > 0)[:, None].to(x.dtype)
+        return binary_cross_entropy_with_logits(x, target, row_weights)
 
     def scores(self, h: Tensor) -> Tensor:
         """The logits.  Shapes: (rows, in) -> (rows, L)"""
         return self(h)
 
     def top_k(self, h: Tensor, k: int, *, labels: tuple[int, int] | None = None) -> tuple[Tensor, Tensor]:
-        """The k largest logits and their labels, among equals the lowest; of a `share` of the labels, if one is given.
+        """The k largest logits and their labels; ties go to the lower label.
+
+        labels   rank only this range of labels, as `label_range` gives it
 
         Shapes: (rows, in) -> (rows, k), (rows, k)
         """
         if not 1 <= integer("top_k", "k", k) <= self.n_labels:
             raise OptionError(f"top_k: k must be from 1 to the number of labels, {self.n_labels}; got {k}")
         first, last = labels or (0, self.n_labels)
-        some = slice(first, last)
+        ranked = slice(first, last)
         with torch.no_grad():
             if self.weight is None:
-                x = h[:, some]
+                x = h[:, ranked]
             else:
-                x = linear(h, self.weight[some], None if self.bias is None else self.bias[some])
-            found, where = first_largest(x.float(), min(k, last - first))
-        return found, where + first
+                x = linear(h, self.weight[ranked], None if self.bias is None else self.bias[ranked])
+            best, where = stable_topk(x.float(), min(k, last - first))
+        return best, where + first
 
-    def label_range(self, rank: int, world: int) -> tuple[int, int]:
-        """The labels, first and last, that the `rank`-th of `world` scorers takes."""
-        return label_range(self.n_labels, 1, rank, world)
+    def label_range(self, rank: int, world_size: int) -> tuple[int, int]:
+        """The range of labels, first and last, that the `rank`-th of `world_size` processes ranks."""
+        return label_range(self.n_labels, 1, rank, world_size)
 
     def present(self, h: Tensor, threshold: float = 0.5) -> tuple[Tensor, Tensor]:
         """All labels with a probability above the threshold, as ragged sets.  Shapes: (rows, in) -> (total), (rows)"""
@@ -97,5 +97,59 @@ class LinearHead(nn.Module):
             counts = row.bincount(minlength=len(x))
         return labels, counts.cumsum(0) - counts
 
+    # The closed form: ridge regression
+
+    @property
+    def boosts_rare_labels(self) -> bool:
+        """Whether the closed form gives rare labels a larger weight."""
+        return False
+
+    def ridge_codebook(self) -> Codebook:
+        """The label vectors that ridge regression predicts: an orthonormal basis of L dimensions."""
+        return OrbitCodebook(self.n_labels, self.n_labels)
+
+    def from_ridge(self, weights: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+        """Turn a ridge solution for `ridge_codebook` into the linear map whose output this head takes.
+
+        The label vectors are orthonormal, so the score of label i is the regression's prediction y_i of 0 or 1. The
+        "bce" loss wants logits: sigmoid(4 y - 2) is close to y around 1/2, where it decides.
+
+        Shapes: (features, L), (L) -> (features, L), (L)
+        """
+        codebook = self.ridge_codebook()
+        weights, bias = codebook.scores(weights), codebook.scores(bias)
+        if self.loss_name == "bce":
+            weights, bias = 4 * weights, 4 * bias - 2
+        return weights, bias
+
+    # What training sets from the data
+
+    @property
+    def orders_labels(self) -> bool:
+        """Whether frequent labels should get the lowest ids; the order of weight vectors changes nothing."""
+        return False
+
+    def set_temperature(self, temperature: float) -> bool:
+        """Return False: this head has no temperature. The scale of its weights has the same effect."""
+        return False
+
+    @property
+    def has_prior(self) -> bool:
+        """Whether a prior (logit adjustment) is added to the logits; this head learns a bias instead."""
+        return False
+
+    def set_prior(self, counts: Tensor) -> None:
+        """Do nothing: this head has no prior."""
+
+    # What a model file and `holobind inspect` say of it
+
+    def config(self) -> dict[str, Any]:
+        """The head's options as JSON values; `head_from_config` builds the head again from them and its tensors."""
+        return {"class": "linear", "loss": self.loss_name}
+
+    def describe(self) -> str:
+        """The head in one line, such as "linear head of 50 labels"."""
+        return f"linear head of {self.n_labels:,} labels"
+
     def extra_repr(self) -> str:
-        return f"in_features={_width(self.weight)}, n_labels={self.n_labels}, loss={self.loss_name!r}"
+        return f"in_features={n_inputs(self.weight)}, n_labels={self.n_labels}, loss={self.loss_name!r}"

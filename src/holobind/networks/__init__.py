@@ -1,10 +1,9 @@
-"""Bodies of networks: what turns a batch of inputs into one vector a row, which a head then reads.
+"""Networks: they turn a batch of inputs into one vector for each row, which a head reads.
 
-`inputs` says what a network is and what a batch is: `Rows` of a sparse matrix for `FC` and `RidgeKnn`, `Tokens` of texts
-for `XmlCnn` and `AttentionLstm`.
+`FC` takes a `SparseBatch` of features; `XmlCnn` and `AttentionLstm` take a `TokenBatch` of texts.
 """
 
-from holobind.data.batches import Rows, SparseExamples, TokenExamples, Tokens
+from holobind.data.batches import SparseBatch, SparseExamples, TokenBatch, TokenExamples
 from holobind.networks.base import Network
 from holobind.networks.cnn import XmlCnn
 from holobind.networks.fc import FC, SparseLinear
@@ -14,11 +13,10 @@ __all__ = [
     "FC",
     "AttentionLstm",
     "Network",
-    "RidgeKnn",
-    "Rows",
+    "SparseBatch",
     "SparseExamples",
     "SparseLinear",
+    "TokenBatch",
     "TokenExamples",
-    "Tokens",
     "XmlCnn",
 ]

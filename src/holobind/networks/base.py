@@ -1,23 +1,36 @@
-"""What a network is and what it is given: batches, cut out of all examples by vectorised slicing.
+"""What every network is: the body of a model, which turns a batch of inputs into one vector for each row."""
 
-Examples have a length, `batch(index)` for any rows in any order, and `sizes`, by which batches of similar rows can be
-made, or None where that gains nothing.
-"""
+from typing import Any, ClassVar
 
-from typing import Any
+import torch
+from torch import Tensor, nn
 
-from torch import nn
+from holobind._types import RowIndex
+from holobind.data.batches import Examples
 
 
 class Network(nn.Module):
-    """The body of a model: `forward(inputs) -> (rows, out_features)`."""
+    """The body of a model: `forward(batch) -> (rows, out_features)`.
 
+    kind                 its name in a model file
+    reads_tokens         whether it reads texts token by token; others read rows of features
+    closed_form          whether it was solved, not trained: it has no parameters to train
+    n_features           of a network on rows of features
+    compressed_tensors   names of the tensors that a model file compresses
+    """
+
+    kind: ClassVar[str] = ""
+    reads_tokens: ClassVar[bool] = False
+    closed_form: ClassVar[bool] = False
     out_features: int
-    n_features: int | None = None  # of a network on rows of features
-    deflated: tuple[str, ...] = ()  # of its tensors, those that a file holds deflated
+    n_features: int | None = None
 
     @property
-    def last(self) -> list[nn.Module]:
+    def compressed_tensors(self) -> tuple[str, ...]:
+        return ()
+
+    @property
+    def output_layers(self) -> list[nn.Module]:
         """The layers whose sum is the output."""
         raise NotImplementedError
 
@@ -25,12 +38,24 @@ class Network(nn.Module):
         """JSON values that, as keyword arguments of its class, build it again."""
         raise NotImplementedError
 
-    def n_weights(self) -> int:
-        """How many numbers were learned."""
+    def describe(self) -> str:
+        """What it is, in a few words."""
+        return type(self).__name__
+
+    def linear_path(self) -> tuple[Tensor, Tensor] | None:
+        """W (f, d) and b (d) of a layer x W + b from features to output, where there is one."""
+        return None
+
+    def n_parameters(self) -> int:
+        """The number of learned weights."""
         return sum(p.numel() for p in self.parameters())
 
     def prepare(self) -> Any:
-        """Make what prediction needs besides its tensors; called before batches are worked on side by side."""
+        """Make what prediction needs besides tensors; called before several threads predict batches."""
 
-    def check(self) -> None:
-        """Raise an error if tensors from a file, though of the right shapes, make no such network."""
+    def predict_rows(self, examples: Examples, rows: RowIndex) -> Tensor:
+        """The outputs of some rows of examples.  Shapes: -> (n, out_features)"""
+        return self(examples.batch(rows).to(next(self.parameters(), torch.empty(0)).device))
+
+    def validate(self) -> None:
+        """Raise an OptionError if tensors from a file, though of the right shapes, make no such network."""

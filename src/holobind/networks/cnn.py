@@ -1,4 +1,4 @@
-"""XML-CNN: convolutions over the words of a text, the best answers in each part of it, a hidden layer."""
+"""XML-CNN: convolutions over the words of a text, dynamic max pooling, and a hidden layer."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from holobind._checks import positive
-from holobind.data.batches import PADDING, Tokens
+from holobind.data.batches import PADDING, TokenBatch
 from holobind.errors import OptionError
 from holobind.networks.base import Network
 from holobind.networks.embedding import seeded, word_embedding
@@ -16,21 +16,24 @@ from holobind.networks.embedding import seeded, word_embedding
 class XmlCnn(Network):
     """The network of Liu et al. (2017).
 
-        y_w[i] = W_w . (x[i], ..., x[i + w - 1]) + b_w      for each width w: `filters` numbers at each of n words
+        y_w[i] = W_w . (x[i], ..., x[i + w - 1]) + b_w      for each width w: `filters` outputs at each of n words
         z_w[j] = relu(max over i in chunk j of y_w[i])      chunk j of p: floor(j n / p) <= i < ceil((j + 1) n / p)
         h      = dropout(relu(V (z_w[j] for all w, j) + a))
 
-    The pooling is dynamic: n is the length of each text, not of the batch, and a filter keeps p answers, which say
-    where in the text it found something. A window begins at every word; beyond the text there are zeros. A text of
-    fewer than p words has chunks that overlap; an empty one has z = 0.
+    The pooling is dynamic: n is the length of each text, not of the batch, and a filter keeps p maxima, one for each
+    chunk of the text. A window begins at every word; beyond the text there are zeros. A text of fewer than p words has
+    chunks that overlap; an empty text has z = 0.
 
-    Widths, filters (for the smaller datasets), bottleneck, dropout and the size of the embedding are those that Liu et
-    al. say they used, who started from GloVe vectors; p and the dropout of the embedding they do not give. `vectors`
-    (vocab_size, embedding_dim) are initial word vectors; `sparse` gradients of the embedding are for optimisers that take
-    them, see `word_embedding`.
+    Widths, filters (for the smaller datasets), bottleneck, dropout and embedding_dim are those that Liu et al. report;
+    they started from GloVe vectors and do not report p and the dropout of the embedding. `vectors`
+    (vocab_size, embedding_dim) are initial word vectors; `sparse` gradients of the embedding need an optimiser that
+    takes them, see `word_embedding`.
 
-    Shapes: Tokens of (rows, max_tokens) -> (rows, bottleneck)
+    Shapes: TokenBatch of (rows, max_tokens) -> (rows, bottleneck)
     """
+
+    kind = "cnn"
+    reads_tokens = True
 
     def __init__(
         self,
@@ -53,7 +56,7 @@ class XmlCnn(Network):
         sizes = {"vocab_size": vocab_size, "embedding_dim": embedding_dim, "filters": filters, "chunks": chunks}
         for name, value in [*sizes.items(), ("bottleneck", bottleneck), *(("widths", width) for width in widths)]:
             positive("XmlCnn", name, value)
-        self._config = {**sizes, "bottleneck": bottleneck, "widths": list(widths), "dropout": dropout}
+        self._config: dict[str, Any] = {**sizes, "bottleneck": bottleneck, "widths": list(widths), "dropout": dropout}
         self._config |= {"embedding_dropout": embedding_dropout, "sparse": sparse, "seed": seed}
         self.chunks, self.reach, self.out_features = chunks, max(widths) - 1, bottleneck
         with seeded(seed):
@@ -65,19 +68,25 @@ class XmlCnn(Network):
     def config(self) -> dict[str, Any]:
         return dict(self._config)
 
-    def forward(self, inputs: Tokens) -> Tensor:
-        words, starts = self._in_a_row(inputs)
+    def describe(self) -> str:
+        widths = ", ".join(map(str, self._config["widths"]))
+        return (
+            f"XML-CNN, {self._config['filters']} filters of each width ({widths}), hidden layer of {self.out_features}"
+        )
+
+    def forward(self, inputs: TokenBatch) -> Tensor:
+        words, starts = self._concatenate(inputs)
         x = self.embedding_dropout(self.embedding(words)).T
         within, empty = self._chunks(starts, inputs.lengths, inputs.ids.shape[1])
-        found = [self._pooled(convolution(x), within) for convolution in self.convolutions]
+        found = [self._max_pool(convolution(x), within) for convolution in self.convolutions]
         pooled = torch.cat(found).relu().masked_fill(empty, 0)  # (widths x filters, rows x chunks)
         pooled = pooled.unflatten(1, (-1, self.chunks)).transpose(0, 1).flatten(1)
         return self.dropout(self.hidden(pooled).relu())
 
-    def _in_a_row(self, inputs: Tokens) -> tuple[Tensor, Tensor]:
-        """All texts as one, with enough padding after each that no window sees two of them, and where each starts.
+    def _concatenate(self, inputs: TokenBatch) -> tuple[Tensor, Tensor]:
+        """All texts as one, with enough padding after each that no window spans two of them, and where each starts.
 
-        So no window is computed that is not needed, however different the lengths.
+        So no window is computed in vain, however different the lengths are.
         """
         ids, lengths = inputs
         room = lengths + self.reach
@@ -102,8 +111,8 @@ class XmlCnn(Network):
         return within.flatten(0, 1), (size == 0).flatten()
 
     @staticmethod
-    def _pooled(y: Tensor, within: Tensor) -> Tensor:
-        """The largest answer in each chunk.  Shapes: (filters, windows), (chunks, size) -> (filters, chunks)"""
+    def _max_pool(y: Tensor, within: Tensor) -> Tensor:
+        """The maximum in each chunk.  Shapes: (filters, windows), (chunks, size) -> (filters, chunks)"""
         with torch.no_grad():
             best = y[:, within].argmax(2)
             best = within.expand(len(y), -1, -1).gather(2, best[:, :, None])[:, :, 0]

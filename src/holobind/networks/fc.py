@@ -11,21 +11,21 @@ from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import dropout, embedding_bag, linear, relu
 
-from holobind.codebooks.ragged import lengths
-from holobind.data.batches import Rows
+from holobind.codebooks.ragged import set_sizes
+from holobind.data.batches import SparseBatch
 from holobind.errors import OptionError
 from holobind.networks.base import Network
 
 
 class SparseLinear(nn.EmbeddingBag):
-    """x W for sparse rows x, never made dense; the gradient of W holds only the rows of features that occurred.
+    """x W for sparse rows x. The gradient of W is sparse: it has only the rows of features in the batch.
 
     Parameters: `weight` (n_features, out_features).
 
         y[r] = sum_j values[j] W[ids[j]]         over the entries j of row r
         dW[i] = sum_j values[j] dy[row of j]     over the entries j of feature i: the same kind of sum, transposed
 
-    It is an EmbeddingBag by type because that is how DistributedDataParallel knows of sparse gradients.
+    It is a subclass of EmbeddingBag because DistributedDataParallel recognises sparse gradients by that type.
     """
 
     def __init__(self, n_features: int, out_features: int, *, scale: float = 0.0, seed: int = 0) -> None:
@@ -34,7 +34,7 @@ class SparseLinear(nn.EmbeddingBag):
             weight.uniform_(-scale, scale, generator=torch.Generator().manual_seed(seed))
         super().__init__(n_features, out_features, mode="sum", sparse=True, _weight=weight)
 
-    def forward(self, rows: Rows) -> Tensor:  # type: ignore[override]
+    def forward(self, rows: SparseBatch) -> Tensor:  # type: ignore[override]
         """Shapes: sparse (rows, n_features) -> (rows, out_features)"""
         return _Product.apply(self.weight, *rows)
 
@@ -51,7 +51,7 @@ class _Product(Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         ids, offsets, values = ctx.saved_tensors
         by_feature, order = ids.sort(stable=True)
-        row = torch.arange(len(offsets), device=ids.device).repeat_interleave(lengths(ids, offsets))
+        row = torch.arange(len(offsets), device=ids.device).repeat_interleave(set_sizes(ids, offsets))
         features, counts = by_feature.unique_consecutive(return_counts=True)
         starts = counts.cumsum(0) - counts
         found = embedding_bag(
@@ -66,14 +66,16 @@ class _Product(Function):
 
 
 class FC(Network):
-    """Hidden layers with ReLU on sparse rows; the paper's has two of 512.
+    """Fully connected layers with ReLU on sparse rows; the paper's network has two of 512.
 
-    hidden           sizes of the hidden layers; none at all makes a linear encoder, which needs `out_features`
-    out_features     the size of one more layer without ReLU; None: the last hidden layer is the output
-    linear_skip             add x W to that layer's output: a linear encoder beside the deep path, which then starts at 0
-    dropout          share of hidden units left out in training
-    feature_dropout  share of each row's features left out in training
+    hidden           sizes of the hidden layers; without any it is linear and needs `out_features`
+    out_features     size of one more layer without ReLU; None: the last hidden layer is the output
+    linear_skip      add x W to that layer's output, a linear layer beside the hidden ones; these then start at 0
+    dropout          fraction of the hidden units dropped in training
+    feature_dropout  fraction of each row's features dropped in training
     """
+
+    kind = "fc"
 
     def __init__(
         self,
@@ -94,35 +96,46 @@ class FC(Network):
                 f"hidden {tuple(hidden)}, out_features {out_features}"
             )
         if linear_skip and (out_features is None or not hidden):
-            raise OptionError("FC: a linear_skip path stands beside hidden layers and needs out_features")
+            raise OptionError("FC: linear_skip is a layer beside hidden layers and needs out_features")
         if not (0 <= dropout < 1 and 0 <= feature_dropout < 1):
-            raise OptionError(f"FC: dropout is a share from 0 to below 1; got {dropout} and {feature_dropout}")
-        self.n_features, self.hidden, self.wanted = n_features, tuple(hidden), out_features
+            raise OptionError(f"FC: dropout is a fraction from 0 to below 1; got {dropout} and {feature_dropout}")
+        self.n_features, self.hidden, self.last_size = n_features, tuple(hidden), out_features
         self.dropout, self.feature_dropout = dropout, feature_dropout
         self.out_features = sizes[-1]
-        # Rows have length 1: with this scale their images have, too. A linear encoder starts from nothing.
+        # Rows have length 1, and with this scale so have their images. A linear network starts at 0.
         self.first = SparseLinear(n_features, sizes[0], scale=sqrt(3 / sizes[0]) if hidden else 0.0, seed=seed)
-        self.offset = nn.Parameter(torch.zeros(sizes[0]))
+        self.first_bias = nn.Parameter(torch.zeros(sizes[0]))
         self.layers = nn.ModuleList(_linear(a, b, seed + 1 + i) for i, (a, b) in enumerate(pairwise(sizes)))
         self.linear_skip = SparseLinear(n_features, self.out_features) if linear_skip else None
         if linear_skip and not _on_meta():
             nn.init.zeros_(self.layers[-1].weight)  # type: ignore[arg-type]
 
-    def forward(self, rows: Rows) -> Tensor:
+    def forward(self, rows: SparseBatch) -> Tensor:
         """Shapes: sparse (rows, n_features) -> (rows, out_features)"""
         if self.training and self.feature_dropout:
             rows = rows._replace(values=dropout(rows.values, self.feature_dropout))
-        h = self.first(rows) + self.offset
+        h = self.first(rows) + self.first_bias
         for layer in self.layers:
             h = linear(self._active(h), layer.weight, layer.bias)  # type: ignore[arg-type]
-        if self.wanted is None:
+        if self.last_size is None:
             h = self._active(h)
         return h if self.linear_skip is None else h + self.linear_skip(rows)
 
     @property
-    def last(self) -> list[nn.Module]:
+    def output_layers(self) -> list[nn.Module]:
         deep = self.layers[-1] if len(self.layers) else self.first
         return [deep] if self.linear_skip is None else [deep, self.linear_skip]
+
+    def linear_path(self) -> tuple[Tensor, Tensor] | None:
+        """The matrix and bias of x W + b: the whole of a linear network, or its linear skip."""
+        if self.linear_skip is not None:
+            return self.linear_skip.weight, self.layers[-1].bias  # type: ignore[return-value]
+        return None if self.hidden else (self.first.weight, self.first_bias)
+
+    def describe(self) -> str:
+        sizes = ", ".join(map(str, self.hidden))
+        network = f"fully connected network with hidden layers of {sizes}" if sizes else "linear network"
+        return network if self.linear_skip is None else f"{network} and a linear skip"
 
     def _active(self, h: Tensor) -> Tensor:
         return dropout(relu(h), self.dropout, self.training)
@@ -131,23 +144,23 @@ class FC(Network):
         return {
             "n_features": self.n_features,
             "hidden": list(self.hidden),
-            "out_features": self.wanted,
+            "out_features": self.last_size,
             "linear_skip": self.linear_skip is not None,
             "dropout": self.dropout,
             "feature_dropout": self.feature_dropout,
         }
 
 
-def _linear(inside: int, outside: int, seed: int) -> nn.Linear:
-    """`nn.Linear` with weights drawn from `seed`, not from the global generator, for a layer with ReLU before it."""
+def _linear(in_features: int, out_features: int, seed: int) -> nn.Linear:
+    """`nn.Linear` after a ReLU, with weights drawn from `seed` and not from the global generator."""
     if _on_meta():
-        return nn.Linear(inside, outside)
-    layer = nn.utils.skip_init(nn.Linear, inside, outside)
+        return nn.Linear(in_features, out_features)
+    layer = nn.utils.skip_init(nn.Linear, in_features, out_features)
     nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu", generator=torch.Generator().manual_seed(seed))
     nn.init.zeros_(layer.bias)
     return layer
 
 
 def _on_meta() -> bool:
-    """Whether modules are built without memory, to learn their shapes."""
+    """Whether modules are built on the meta device, for their shapes alone."""
     return torch.empty(0).is_meta

@@ -1,18 +1,31 @@
-"""The default model: ridge regression onto label vectors, plus the mean residual of the nearest training rows (kNN)."""
+"""The default model: ridge regression onto label vectors, plus the mean residual of the nearest training rows (kNN).
 
-from holobind.ridge_knn.fit import RidgeKnnFit, fit_ridge_knn, update_ridge_knn
+ridge         ridge regression onto sums of label vectors
+knn_index     search for the nearest training rows
+forest        trees of quantised linear splits; `fit_forest` trains them
+fit           all of it from data: the penalty, the neighbours, the trees
+network       the network: packed weights and training rows
+encoder       fast outputs of the network
+quantise      weights in two or four bits
+"""
+
+from holobind.ridge_knn.encoder import rare_label_weights
+from holobind.ridge_knn.fit import KnnChoice, RidgeKnnFit, fit_ridge_knn, update_ridge_knn
 from holobind.ridge_knn.forest import Forest
 from holobind.ridge_knn.knn_index import KnnIndex
 from holobind.ridge_knn.network import RidgeKnn
-from holobind.ridge_knn.ridge import RidgeSolution, solve_ridge
+from holobind.ridge_knn.ridge import RidgeSolution, default_dim, solve_ridge
 
 __all__ = [
     "Forest",
+    "KnnChoice",
     "KnnIndex",
     "RidgeKnn",
     "RidgeKnnFit",
     "RidgeSolution",
+    "default_dim",
     "fit_ridge_knn",
+    "rare_label_weights",
     "solve_ridge",
     "update_ridge_knn",
 ]

@@ -1,23 +1,11 @@
-"""A linear encoder that recalls its own errors, in a few bits a weight, and trees beside it.
+"""Fast outputs of a `RidgeKnn` network: its weights, residuals and leaf values as int8 tables.
 
-    v(x) = x W + b + knn_weight sum_i w_i (t_i - x_i W - b)          i over the nearest training rows
-    w_i  = cos(x, x_i)^similarity_power / sum_j cos(x, x_j)^similarity_power     features scale_columns by idf^idf_power
-    t_i  = sum_l (n_max / n_l)^rare_label_boost c_l                            l over the labels of row i; n_l rows have label l
+The output is a sum of terms: the ridge regression x W + b, the mean residual of the nearest training rows, and the mean
+leaf value of the trees (`network` has the equations). Each term is a weighted sum of rows of an int8 table. The terms
+of a block of rows are added while the block is in the cache.
 
-and with trees, where t and e are means over training rows in leaves of x of t_i and of t_i - x_i W - b,
-
-    (1 - share) (v(x) + MEND e) + share t
-
-What a linear encoder cannot say, because it is linear or because a penalty holds it back, shows in its errors on rows
-like x, and these are known: the second term is their mean, added as a vector, so that reading labels off v stays one
-transform. Errors are not stored but made when they are asked for, from the training rows and label sets, which are
-sparse, and W, in few bits a weight. Where labels are no more than the d numbers of v, these are their scores: label
-vectors are unit vectors, and W is turned before it is packed (bound with a random unitary vector), as few bits hold
-numbers best that are spread evenly. Where features are few and rows many, more can be known than a linear map holds,
-and trees (`forest`) know some of it; what is in their leaves is not stored either.
-
-A penalty shrinks the scores of rare labels more than those of frequent ones. Vectors that are longer the rarer their
-label is make up for it: all is linear, so scores come out times these lengths, and prediction knows nothing of it.
+Residuals are not stored in a model. They are computed from the training rows when a query first needs them, and kept up
+to MAX_KNN_TABLE_BYTES. Leaf values are computed when the encoder is built.
 """
 
 from collections.abc import Callable
@@ -26,228 +14,234 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import sparse
 from torch import Tensor
 
 from holobind._threads import by_rows
-from holobind._types import CsrArray, FloatArray
+from holobind._types import CsrArray, FloatArray, IntArray
 from holobind.codebooks import OrbitCodebook
-from holobind.data.csr import idf_weights, scale_columns
-from holobind.ridge_knn import quantise as quantise
-from holobind.ridge_knn._kernels import add_alike, add_entries, add_rows, add_slices, round_rows
+from holobind.data.csr import from_arrays, idf_weights, scale_columns
+from holobind.ridge_knn._kernels import add_int8_product, add_int8_row_sums, add_slices, add_sparse, quantise_rows
 from holobind.ridge_knn.forest import Forest
 from holobind.ridge_knn.knn_index import KnnIndex
+from holobind.ridge_knn.quantise import unpack_levels
 
 if TYPE_CHECKING:
     from holobind.ridge_knn.network import RidgeKnn
 
+N_NEIGHBOURS = 30
+MIN_FEATURES_WITH_FOREST = 4  # of a row in kNN beside trees: rows with fewer have more than 30 equals
+LEAF_RESIDUAL_WEIGHT = 0.6  # of the mean residual in leaves
+MAX_KNN_TABLE_BYTES = 1 << 30  # of the residuals that are kept; without room for all of them, none is
+BLOCK_ROWS = 64  # rows whose terms are added together
 
-Counts = NDArray[np.int16]
-
-
-Ids = NDArray[np.int64]
-
-
-# Adds to the outputs of some rows, from a first up to a last one, what they are the sum of.
-AddTerm = Callable[[int, int, FloatArray], None]
-
-
-NEAREST = 30  # rows whose errors are recalled
-
-
-FEWEST = 4  # features of a row that recalls, or is recalled, beside trees: with fewer it has more equals than 30
-
-
-TABLE = 1 << 30  # bytes of errors that are kept once they have been made
-
-
-SOME = 64  # rows that are summed up together
-
-
-MEND = 0.6  # how much of the mean error in leaves is added
+Int8Array = NDArray[np.int8]
+Neighbours = tuple[NDArray[np.int16], IntArray]  # similarities and indices of training rows, as `KnnIndex` gives them
+KnnSearch = Callable[[CsrArray], Neighbours]
+AddTerm = Callable[[int, int, FloatArray], None]  # add a term of the rows first to last to an output array
 
 
 class Encoder:
-    """A packed network made ready: weights in eight bits, and so the errors, which are made when they are asked for.
+    """The tables of a network and the sums over them.
 
-    near   whether near rows will be asked for
+    network    where they come from
+    with_knn   whether `encode` is to search neighbours; with False, it has no kNN term
     """
 
-    def __init__(self, packed: "RidgeKnn", near: bool = True) -> None:
-        if packed.plain:
-            self.levels, self.scales = _rounded(packed.weights().numpy())
+    def __init__(self, network: "RidgeKnn", with_knn: bool = True) -> None:
+        if network.one_hot:
+            self.weight_levels, self.weight_scales = _quantised(network.weights().numpy())
         else:
-            self.levels = quantise.levels(packed.codes, packed.out_features, packed.bits).numpy()
-            self.scales = (packed.scales.float() / 2).numpy()
-        self.bias, self.book = packed.bias.float().numpy(), packed.codebook()
-        self.similarity_power, self.knn_weight = packed.similarity_power, packed.knn_weight
-        self.X, sets = packed.training_rows()
-        self.Y = scale_columns(
-            sets, lengths(np.bincount(sets.indices, minlength=sets.shape[1]), packed.rare_label_boost)
-        )
-        # Pages that are never written take no memory.
-        n, d = self.X.shape[0], packed.out_features
-        self.table = np.empty((n, d), np.int8) if n * d <= TABLE else None
-        self.steps, self.made = np.empty(n, np.float32), np.zeros(n, bool)
-        self.forest, self.share = packed.forest, packed.share
-        self.splits = None if self.forest is None else self.forest.laid_out()
-        self.leaves = None if self.forest is None else self._leaves(self.forest)
-        self.nearest = self.search(packed.idf_power, self.forest is not None) if near and packed.knn_weight else None
+            self.weight_levels = unpack_levels(network.codes.cpu(), network.out_features, network.bits).numpy()
+            self.weight_scales = (network.scales.float() / 2).cpu().numpy()
+        self.bias, self.codebook = network.bias.float().cpu().numpy(), network.codebook()
+        self.similarity_power, self.knn_weight = network.similarity_power, network.knn_weight
+        self.X, labels = network.training_rows()
+        counts = np.bincount(labels.indices, minlength=labels.shape[1])
+        self.Y = scale_columns(labels, rare_label_weights(counts, network.rare_label_boost))
+        n, d = self.X.shape[0], network.out_features
+        # Pages of an empty array that are never written take no memory.
+        self.residuals = np.empty((n, d), np.int8) if n * d <= MAX_KNN_TABLE_BYTES else None
+        self.residual_scales, self.residual_known = np.empty(n, np.float32), np.zeros(n, bool)
+        self.forest, self.forest_weight = network.forest, network.forest_weight
+        self.split_levels = None if self.forest is None else self.forest.split_levels()
+        self.leaf_values = None if self.forest is None else self._leaf_values(self.forest)
+        self.knn_search: KnnSearch | None = None
+        if with_knn and network.knn_weight:
+            self.knn_search = self.build_knn_search(network.idf_power, with_forest=self.forest is not None)
 
-    def search(self, idf_power: float, beside_trees: bool) -> Callable[[CsrArray], tuple[Counts, Ids]] | None:
-        """What finds the stored rows nearest to others, and how similar they are; None, if there are none to find.
+    def build_knn_search(self, idf_power: float, with_forest: bool) -> KnnSearch | None:
+        """A search for the training rows nearest to given rows; None if there is no row to find.
 
-        Beside trees, rows of few features neither ask nor are found.
-
-        idf_power   how much more rare features count
+        idf_power     power of the features' idf weights in the cosine
+        with_forest   leave rows with few features out, as queries and as neighbours
         """
-        fewest = FEWEST if beside_trees else 0
-        some = np.flatnonzero(np.diff(self.X.indptr) >= fewest)
-        if not len(some):
+        min_features = MIN_FEATURES_WITH_FOREST if with_forest else 0
+        indexed = np.flatnonzero(np.diff(self.X.indptr) >= min_features)
+        if not len(indexed):
             return None
-        near = KnnIndex(self.X[some], idf_weights(self.X, idf_power))
+        index = KnnIndex(self.X[indexed], idf_weights(self.X, idf_power))
 
-        def nearest(X: CsrArray) -> tuple[Counts, Ids]:
-            similar, ids = near(X, NEAREST, fewest)
-            return similar, some[ids]
+        def search(X: CsrArray) -> Neighbours:
+            similarities, neighbours = index.search(X, N_NEIGHBOURS, min_features)
+            return similarities, indexed[neighbours]
 
-        return nearest
+        return search
 
     def encode(self, X: CsrArray) -> Tensor:
-        """v of rows.  Shapes: (n, f) -> (n, d)"""
-        rest = 1 - self.share
-        parts = [self.linear(X, rest)]
-        if self.nearest is not None:
-            parts.append(self.recalled(*self.nearest(X), self.similarity_power, rest * self.knn_weight))
+        """The network's outputs.  Shapes: (n, f) -> (n, d)"""
+        ridge_weight = 1 - self.forest_weight
+        terms = [self.linear_term(X, ridge_weight)]
+        if self.knn_search is not None:
+            terms.append(self.knn_term(self.knn_search(X), self.similarity_power, ridge_weight * self.knn_weight))
         if self.forest is not None:
-            parts.append(self.consulted(X))
-        return torch.from_numpy(self.total(parts, X.shape[0], rest))
+            terms.append(self.forest_term(X))
+        return torch.from_numpy(self.sum_terms(terms, X.shape[0], ridge_weight))
 
-    def total(self, parts: list[AddTerm], n: int, rest: float = 0.0) -> FloatArray:
-        """The sums, and so much of the bias; a few rows at a time, which stay in the cache.  Shapes: -> (n, d)"""
-        v, bias = np.empty((n, len(self.bias)), np.float32), np.float32(rest) * self.bias
+    def sum_terms(self, terms: list[AddTerm], n: int, bias_weight: float = 0.0) -> FloatArray:
+        """The sum of terms and of `bias_weight` times the bias.  Shapes: -> (n, d)"""
+        out, bias = np.empty((n, len(self.bias)), np.float32), np.float32(bias_weight) * self.bias
 
-        def block(first: int, last: int) -> None:
-            for top in range(first, last, SOME):
-                some = v[top : min(top + SOME, last)]
-                some[:] = bias
-                for add in parts:
-                    add(top, top + len(some), some)
+        def sum_range(first: int, last: int) -> None:
+            for top in range(first, last, BLOCK_ROWS):
+                block = out[top : min(top + BLOCK_ROWS, last)]
+                block[:] = bias
+                for add in terms:
+                    add(top, top + len(block), block)
 
-        by_rows(block, n)
-        return v
+        by_rows(sum_range, n)
+        return out
 
-    def linear(self, X: CsrArray, rest: float = 1.0) -> AddTerm:
-        """x W, times a number."""
-        return _sums(X.indptr, X.indices, X.data * (self.scales * np.float32(rest))[X.indices], self.levels)
+    def linear_term(self, X: CsrArray, weight: float = 1.0) -> AddTerm:
+        """weight x W.  Shapes: (n, f)"""
+        values = X.data * (self.weight_scales * np.float32(weight))[X.indices]
+        return _weighted_rows(X.indptr, X.indices, values, self.weight_levels)
 
-    def recalled(self, similar: Counts, ids: Ids, similarity_power: float, knn_weight: float) -> AddTerm:
-        """The mean errors of the nearest rows, by powers of their similarities.  Shapes: 2 x (n, k)"""
-        table, steps = self.table, self.steps
-        found = similar[:, 0] > 0  # rows that are near to some
-        ids = ids[found]
+    def knn_term(self, neighbours: Neighbours, similarity_power: float, weight: float) -> AddTerm:
+        """weight times the mean residual of the neighbours, weighted by powers of their similarities.
+
+        Shapes: 2 x (n, k)
+        """
+        similarities, ids = neighbours
+        table, scales = self.residuals, self.residual_scales
+        has_neighbours = similarities[:, 0] > 0
+        ids = ids[has_neighbours]
         if table is None:
             used, ids = np.unique(ids, return_inverse=True)
-            table, steps = self._errors(used)
+            table, scales = self._residuals(used)
         else:
-            new = np.unique(ids[~self.made[ids]])
+            new = np.unique(ids[~self.residual_known[ids]])
             if len(new):
-                table[new], steps[new] = self._errors(new)
-                self.made[new] = True
-        ends = np.append(0, np.cumsum(np.where(found, similar.shape[1], 0)))
-        values = shares(similar[found], similarity_power) * np.float32(knn_weight) * steps[ids]
-        return _sums(ends, ids.ravel(), values.ravel(), table)
+                table[new], scales[new] = self._residuals(new)
+                self.residual_known[new] = True
+        indptr = np.append(0, np.cumsum(np.where(has_neighbours, similarities.shape[1], 0)))
+        weights = similarity_weights(similarities[has_neighbours], similarity_power)
+        values = weights * np.float32(weight) * scales[ids]
+        return _weighted_rows(indptr, ids.ravel(), values.ravel(), table)
 
-    def consulted(self, X: CsrArray) -> AddTerm:
-        """The trees' mean of what is in the leaves of rows.  Shapes: (n, f)"""
-        assert self.forest is not None and self.leaves is not None
-        (table, step), ids = self.leaves, self.forest.leaves(X, self.splits)
-        scale = np.float32(step / ids.shape[1])
-        return lambda first, last, out: add_alike(ids[first:last], table, scale, out)
+    def forest_term(self, X: CsrArray) -> AddTerm:
+        """The mean over trees of the value of a row's leaf.  Shapes: (n, f)"""
+        assert self.forest is not None and self.leaf_values is not None
+        (table, unit), leaves = self.leaf_values, self.forest.leaves(X, self.split_levels)
+        scale = np.float32(unit / leaves.shape[1])
+        return lambda first, last, out: add_int8_row_sums(leaves[first:last], table, scale, out)
 
-    def _leaves(self, forest: Forest) -> tuple[NDArray[np.int8], float]:
-        """What the rows in each leaf say, share t + (1 - share) MEND e, rounded, and the step that all are rounded to.
+    def _leaf_values(self, forest: Forest) -> tuple[Int8Array, float]:
+        """The value of each leaf, as integer multiples of one unit, and this unit.
+
+            forest_weight t + (1 - forest_weight) LEAF_RESIDUAL_WEIGHT e
+
+        where t and e are the means of the targets and of the residuals of the training rows in the leaf.
 
         Shapes: -> (leaves, d), ()
         """
-        at, d = forest.leaves(self.X, self.splits), len(self.bias)
-        n, k = at.shape
-        sizes = np.maximum(np.bincount(at.ravel(), minlength=forest.n_leaves), 1).astype(np.float32)
-        of_rows = (1 / sizes)[at.ravel()], at.ravel(), np.arange(0, n * k + 1, k)
-        means = sparse.csr_array(of_rows, (n, forest.n_leaves))
-        mend = (1 - self.share) * MEND
+        leaves, d = forest.leaves(self.X, self.split_levels), len(self.bias)
+        n, k = leaves.shape
+        sizes = np.maximum(np.bincount(leaves.ravel(), minlength=forest.n_leaves), 1).astype(np.float32)
+        averages = from_arrays(
+            (1 / sizes)[leaves.ravel()],
+            leaves.ravel(),
+            np.arange(0, n * k + 1, k),
+            (n, forest.n_leaves),
+            canonical=False,
+        )
+        residual_weight = (1 - self.forest_weight) * LEAF_RESIDUAL_WEIGHT
         total = np.zeros((forest.n_leaves, d), np.float32)
-        step = max(1, TABLE // (4 * d))
-        for first in range(0, n, step):
-            said, scales = self._errors(np.arange(first, min(first + step, n)), self.share + mend, mend)
-            some = means[first : first + step].T.tocsr()
-            values = some.data * scales[some.indices]
+        step = max(1, MAX_KNN_TABLE_BYTES // (4 * d))
+        for start in range(0, n, step):
+            levels, scales = self._residuals(
+                np.arange(start, min(start + step, n)), self.forest_weight + residual_weight, residual_weight
+            )
+            by_leaf = averages[start : start + step].T.tocsr()
+            values = by_leaf.data * scales[by_leaf.indices]
 
-            def block(first: int, last: int) -> None:
-                add_rows(some.indptr[first : last + 1], some.indices, values, said, total[first:last])  # noqa: B023
+            def add_leaves(first: int, last: int) -> None:
+                indptr = by_leaf.indptr[first : last + 1]  # noqa: B023 - called before the next turn
+                add_int8_product(indptr, by_leaf.indices, values, levels, total[first:last])  # noqa: B023
 
-            by_rows(block, len(total))
+            by_rows(add_leaves, len(total))
         unit = float(np.abs(total).max(initial=0)) / 127 or 1.0
         return np.rint(total / unit, out=total).astype(np.int8), unit
 
-    def _errors(self, rows: Ids, t: float = 1.0, linear: float = 1.0) -> tuple[NDArray[np.int8], FloatArray]:
-        """What the linear encoder lacks on some training rows, rounded, and the steps that it is rounded to.
-
-        t, linear   how much targets and the encoder count: t t_i - linear (x_i W + b)
+    def _residuals(
+        self, rows: IntArray, target_weight: float = 1.0, linear_weight: float = 1.0
+    ) -> tuple[Int8Array, FloatArray]:
+        """target_weight t_i - linear_weight (x_i W + b) of some training rows i, as int8 levels and a scale a row.
 
         Shapes: (m) -> (m, d), (m)
         """
         X, Y, d = self.X[rows], self.Y[rows], len(self.bias)
-        values, lengths = X.data * self.scales[X.indices] * np.float32(-linear), Y.data * np.float32(t)
-        book = self.book
-        if isinstance(book, OrbitCodebook):
-            rings, starts = book.rings().numpy(), book.starts(torch.from_numpy(Y.indices)).numpy()
-        found, steps = np.empty((len(rows), d), np.int8), np.empty(len(rows), np.float32)
+        values = X.data * self.weight_scales[X.indices] * np.float32(-linear_weight)
+        label_values = Y.data * np.float32(target_weight)
+        codebook = self.codebook
+        if isinstance(codebook, OrbitCodebook):
+            bases = codebook.doubled_bases().numpy()
+            starts = codebook.slice_starts(torch.from_numpy(Y.indices)).numpy()
+        levels, scales = np.empty((len(rows), d), np.int8), np.empty(len(rows), np.float32)
 
-        def block(first: int, last: int) -> None:
-            room = np.empty((min(SOME, last - first), d), np.float32)
-            for top in range(first, last, SOME):
-                end = min(top + SOME, last)
-                lacking = room[: end - top]
-                lacking[:] = np.float32(-linear) * self.bias
-                if isinstance(book, OrbitCodebook):
-                    add_slices(Y.indptr[top : end + 1], starts, lengths, rings, lacking)
+        def compute_range(first: int, last: int) -> None:
+            buffer = np.empty((min(BLOCK_ROWS, last - first), d), np.float32)
+            for top in range(first, last, BLOCK_ROWS):
+                end = min(top + BLOCK_ROWS, last)
+                block = buffer[: end - top]
+                block[:] = np.float32(-linear_weight) * self.bias
+                if isinstance(codebook, OrbitCodebook):
+                    add_slices(Y.indptr[top : end + 1], starts, label_values, bases, block)
                 else:
-                    add_entries(Y.indptr[top : end + 1], Y.indices, lengths, lacking)
-                add_rows(X.indptr[top : end + 1], X.indices, values, self.levels, lacking)
-                round_rows(lacking, found[top:end], steps[top:end])
+                    add_sparse(Y.indptr[top : end + 1], Y.indices, label_values, block)
+                add_int8_product(X.indptr[top : end + 1], X.indices, values, self.weight_levels, block)
+                quantise_rows(block, levels[top:end], scales[top:end])
 
-        by_rows(block, len(rows))
-        return found, steps
-
-
-def _sums(ends: NDArray[Any], index: NDArray[Any], values: FloatArray, table: NDArray[np.int8]) -> AddTerm:
-    """Sums over rows of a table in eight bits: where each sum ends, which rows, and times what."""
-    return lambda first, last, out: add_rows(ends[first : last + 1], index, values, table, out)
+        by_rows(compute_range, len(rows))
+        return levels, scales
 
 
-def lengths(counts: NDArray[np.int64], rare_label_boost: float) -> FloatArray:
-    """(n_max / n)^rare_label_boost of labels that n rows have: 1 of the most frequent, more of others.  Shapes: (L) -> (L)"""
-    return ((max(int(counts.max(initial=1)), 1) / np.maximum(counts, 1)) ** rare_label_boost).astype(np.float32)
+def rare_label_weights(counts: IntArray, boost: float) -> FloatArray:
+    """(n_max / n_l)^boost of each label l that n_l rows have; 1 for the most frequent label.  Shapes: (L) -> (L)"""
+    return ((max(int(counts.max(initial=1)), 1) / np.maximum(counts, 1)) ** boost).astype(np.float32)
 
 
-def shares(similar: Counts, similarity_power: float) -> FloatArray:
-    """Powers of similarities, as shares of their sum; all 0 where nothing is similar.  Shapes: (n, k) -> (n, k)"""
-    # In float64, whose last bit may differ with the place in an array: float32's then does not.
-    ratios = similar / np.maximum(similar[:, :1], 1).astype(np.float64)
+def similarity_weights(similarities: NDArray[np.int16], power: float) -> FloatArray:
+    """Powers of similarities, divided by their sum; all 0 in a row without a positive one.  Shapes: (n, k) -> (n, k)"""
+    # In float64, whose last bit may depend on the position in an array; after rounding to float32 nothing does.
+    ratios = similarities / np.maximum(similarities[:, :1], 1).astype(np.float64)
     powers = ratios
-    while similarity_power % 2 == 0 and similarity_power > 0:  # products take a tenth of the time of powers
-        powers, similarity_power = np.square(powers, out=powers), similarity_power / 2
-    if similarity_power == 3:
+    while power % 2 == 0 and power > 0:  # squaring takes a tenth of the time of a general power
+        powers, power = np.square(powers, out=powers), power / 2
+    if power == 3:
         powers = powers * powers * powers
-    elif similarity_power != 1:
-        powers = np.where(similar > 0, powers**similarity_power, 0)  # also at similarity_power 0
+    elif power != 1:
+        powers = np.where(similarities > 0, powers**power, 0)  # also with power 0
     total = powers.sum(1, keepdims=True)
     return np.divide(powers, total, out=powers, where=total > 0).astype(np.float32)
 
 
-def _rounded(V: FloatArray) -> tuple[NDArray[np.int8], FloatArray]:
-    """Rows in eight bits, and their steps.  Shapes: (n, d) -> (n, d), (n)"""
-    found, steps = np.empty(V.shape, np.int8), np.empty(len(V), np.float32)
-    round_rows(V, found, steps)
-    return found, steps
+def _weighted_rows(indptr: NDArray[Any], ids: NDArray[Any], values: FloatArray, table: Int8Array) -> AddTerm:
+    """The term sum_j values[j] table[ids[j]] over the entries j of each row."""
+    return lambda first, last, out: add_int8_product(indptr[first : last + 1], ids, values, table, out)
+
+
+def _quantised(V: FloatArray) -> tuple[Int8Array, FloatArray]:
+    """Rows as int8 levels and a scale a row.  Shapes: (n, d) -> (n, d), (n)"""
+    levels, scales = np.empty(V.shape, np.int8), np.empty(len(V), np.float32)
+    quantise_rows(V, levels, scales)
+    return levels, scales

@@ -1,60 +1,97 @@
-"""Learning for `networks.RidgeKnn`: ridge regression, then how much of its errors on near rows to add, on rows held out.
+"""Fit of a `RidgeKnn` network: ridge regression, then the settings of the kNN term and of the trees on held-out rows.
 
-W is ridge regression onto the sums of label vectors (`solve`), which chooses l2; idf_power, similarity_power and knn_weight are
-chosen by nDCG@5, too, and whether trees are grown (`grow`) where features are few beside the rows; beside trees
-similarity_power and knn_weight are fixed. How much longer the vectors of rare labels are, `rare_label_boost`, is not chosen: nDCG@5 hardly
-tells, and what tells, measures for rare labels, would be paid in others. Rows are to have length 1.
+The steps, on rows of norm 1:
+
+1. choose the penalty l2 of the ridge regression on kept rows (`solve_ridge`);
+2. choose idf_power, similarity_power and knn_weight by nDCG@5 on held-out rows;
+3. where rows are many and features few, try a small forest, and take a full one if nDCG@5 is better with it;
+4. solve the ridge regression on all rows, and build the network.
+
+`rare_label_boost` is not chosen: nDCG@5 hardly depends on it, and metrics for rare labels gain at the cost of others.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import astuple, dataclass, replace
 from itertools import product
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from scipy import sparse
+from scipy.sparse import csr_array, vstack
 from torch import Tensor
 
-from holobind._types import CsrArray, ProgressCallback
+from holobind._types import CsrArray, ProgressCallback, RowIndex
 from holobind.codebooks import Codebook, OrbitCodebook
 from holobind.data.csr import binary_labels, canonical_csr
+from holobind.data.holdout import folds, holdout
 from holobind.errors import OptionError
 from holobind.metrics import ndcg_at_k
-from holobind.ridge_knn._grow import fit_forest
-from holobind.ridge_knn.encoder import Encoder, lengths
-from holobind.ridge_knn.forest import FEATURES
-from holobind.ridge_knn.network import RidgeKnn, codebook
+from holobind.ridge_knn.encoder import Encoder, rare_label_weights
+from holobind.ridge_knn.fit_forest import fit_forest
+from holobind.ridge_knn.forest import MAX_FEATURES, Forest
+from holobind.ridge_knn.network import RidgeKnn, make_codebook
 from holobind.ridge_knn.ridge import RidgeSolution, solve_ridge
 
-TOLERANCE = 0.3  # of the solution: a rougher one is as good, or better, and takes less time (experiments/LOG.md)
-HELD = 2000  # rows to choose similarity_power and knn_weight on
-FEW = 1000  # points below which all of them are held out in turn
-MOST = 2048  # dim of a codebook of more labels than that
-RARE_LABEL_BOOST = 0.1  # the most that costs no P@1 on the mean of four datasets (experiments/LOG.md)
-NARROW = 128  # dim of the codebook that l2 is chosen with where labels are more than the dim
-IDF_POWER, MARGIN = (0.0, 0.5), 0.25  # the first, unless the second is better by that many points
-SIMILARITY_POWER = (1.0, 2.0, 4.0, 8.0)
-KNN_WEIGHT = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
-BESIDE = 6.0, 0.75  # similarity_power and knn_weight beside trees: ten of them cannot tell what is best beside all
-SHARE, TRIAL = 0.5, 10  # of the trees, if they make it better; and how many are grown to see that
-MANY = 8  # times as many rows as features are wanted for trees
+RARE_LABEL_BOOST = 0.1  # the largest that costs no P@1 in the mean of four datasets (experiments/LOG.md)
+MAX_DIM = 2048  # of the codebook, by default
+RIDGE_TOLERANCE = 0.3  # a smaller one takes more time and ranks no better (experiments/LOG.md)
+L2_SEARCH_DIM = 128  # of the codebook for the choice of l2, where labels are more than the dim
 
-Tried = tuple[float, float, float, float, float]
+MIN_ROWS_TO_VALIDATE = 6
+MAX_HELD_OUT_ROWS = 2000
+MAX_ROWS_FOR_FOLDS = 999  # up to here every row is held out in one of the folds; above, there is one hold-out
+IDF_POWERS = (0.0, 0.5)
+MIN_IDF_GAIN = 0.25  # points of nDCG@5 by which an idf power above 0 must be better
+SIMILARITY_POWERS = (1.0, 2.0, 4.0, 8.0)
+KNN_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+MIDDLE_KNN_WEIGHT = 0.75  # with which idf_power and similarity_power are chosen
+
+MIN_ROWS_FOR_FOREST = 1000
+MIN_ROWS_PER_FEATURE = 8  # for a forest
+N_TRIAL_TREES = 10
+FOREST_WEIGHT = 0.5
+# Beside a forest, these two are fixed: the best ones beside ten trees are not the best beside all trees.
+FOREST_SIMILARITY_POWER, FOREST_KNN_WEIGHT = 6.0, 0.75
+
+
+@dataclass(frozen=True)
+class KnnChoice:
+    """Settings of the kNN term and the forest, and their nDCG@5 on held-out rows in percent (None: not validated)."""
+
+    idf_power: float
+    similarity_power: float
+    knn_weight: float
+    forest_weight: float
+    ndcg: float | None = None
 
 
 @dataclass(frozen=True)
 class RidgeKnnFit:
-    """The network; how the final system was solved; nDCG@5 for all that was tried, in percent.
+    """The result of `fit_ridge_knn`.
 
-    validation   (idf_power, similarity_power, knn_weight, share, nDCG@5) of each; l2s are in `solution`
+    network      the fitted network
+    solution     the ridge regression on all rows; its `validation` is that of the choice of l2
+    validation   every setting of the kNN term and the forest that was tried
     """
 
     network: RidgeKnn
     solution: RidgeSolution
-    validation: list[Tried]
+    validation: list[KnnChoice]
+
+    def summary(self) -> dict[str, Any]:
+        """How it was fitted, as JSON values for a model's metadata.
+
+        An entry of the kNN validation is [idf_power, similarity_power, knn_weight, forest_weight, nDCG@5].
+        """
+        knn = {
+            "knn_weight": self.network.knn_weight,
+            "similarity_power": self.network.similarity_power,
+            "idf_power": self.network.idf_power,
+            "forest_weight": self.network.forest_weight,
+            "rows": self.network.n_training_rows,
+            "validation": [[*astuple(tried)[:-1], round(tried.ndcg or 0.0, 3)] for tried in self.validation],
+        }
+        return {"ridge": self.solution.summary(), "knn": knn}
 
 
 def fit_ridge_knn(
@@ -68,164 +105,217 @@ def fit_ridge_knn(
     seed: int = 0,
     on_progress: ProgressCallback | None = None,
 ) -> RidgeKnnFit:
-    """Solve for the encoder, and choose what is not given.
+    """Fit a network to rows of norm 1 and their labels; choose what is None.
 
-    A larger `rare_label_boost` moves the ranking from the head of the labels to their rare_label_boost. A `knn_weight` of 0 recalls nothing, and
-    then no training row is kept.
+    dim                of the codebook
+    l2                 penalty of the ridge regression
+    knn_weight         weight of the neighbours' mean residual; with 0 no training row is stored and there is no forest
+    rare_label_boost   a larger one ranks rare labels higher, at the cost of frequent ones
+    seed               of the codebook, the held-out rows and the forest
 
-    The result depends on the seed, through the codebook and the rows held out, and on threads as in `solve`.
+    The number of threads changes the result only as in `solve_ridge`.
+
     Shapes: X (n, f), Y (n, L)
     """
     if knn_weight is not None and not (np.isfinite(knn_weight) and knn_weight >= 0):
-        raise OptionError(f"knn_weight must be a number and not negative, or None to have it chosen; got {knn_weight}")
+        raise OptionError(f"knn_weight must be a finite number, 0 or larger, or None to choose it; got {knn_weight}")
     if not (np.isfinite(rare_label_boost) and rare_label_boost >= 0):
-        raise OptionError(f"rare_label_boost must be a number and not negative; got {rare_label_boost}")
+        raise OptionError(f"rare_label_boost must be a finite number, 0 or larger; got {rare_label_boost}")
+    X, Y = canonical_csr(csr_array(X).astype(np.float32, copy=False)), binary_labels(Y)
     n_labels = Y.shape[1]
-    book = codebook(n_labels, dim or min(n_labels, MOST), seed)
-    rows, sets = canonical_csr(sparse.csr_array(X).astype(np.float32, copy=False)), binary_labels(Y)
-    ridge = partial(solve_ridge, tolerance=TOLERANCE, seed=seed, on_progress=on_progress)
-    idf_power, similarity_power, share, forest = 0.0, 2.0, 0.0, None
-    tried: list[Tried] = []
-    searched: list[tuple[float, float]] = []
-    start: RidgeSolution | None = None
-    if rows.shape[0] > 5:
-        trials: list[_Trial] = []
-        for held, kept in _folds(rows.shape[0], seed):
-            X_kept, Y_kept = rows[kept], sets[kept]
-            long = lengths(np.bincount(Y_kept.indices, minlength=n_labels), rare_label_boost)
-            if l2 is None and n_labels > book.dim > NARROW:  # l2 does not depend on the crosstalk; knn_weight does
-                narrow = OrbitCodebook(n_labels, NARROW, seed)
-                part = ridge(X_kept, Y_kept, narrow, label_weights=long)
-                l2, searched = part.l2, part.validation
-            start = ridge(X_kept, Y_kept, book, l2, label_weights=long)
-            l2, searched = start.l2, searched or start.validation
-            if knn_weight != 0 and _few_features(*rows.shape):
-                forest = fit_forest(X_kept, Y_kept, trees=TRIAL, seed=seed)
-            packed = RidgeKnn.of(
-                start.weights,
-                start.bias,
-                X_kept,
-                Y_kept,
-                knn_weight=1.0,
-                rare_label_boost=rare_label_boost,
-                forest=forest,
-                share=SHARE if forest else 0.0,
-                seed=seed,
-            )
-            trials.append(_trial(rows[held], sets[held], packed))
-        idf_power, similarity_power, knn_weight, share, tried = _choose(book, trials, knn_weight)
-    long = lengths(np.bincount(sets.indices, minlength=n_labels), rare_label_boost)
-    found = ridge(rows, sets, book, l2, start=start, label_weights=long)
-    knn_weight = 1.0 if knn_weight is None else knn_weight
-    if share:
-        forest = fit_forest(rows, sets, seed=seed, on_progress=on_progress)
-    network = RidgeKnn.of(
-        found.weights,
-        found.bias,
-        rows,
-        sets,
-        similarity_power=similarity_power,
-        knn_weight=knn_weight,
-        idf_power=idf_power,
-        rare_label_boost=rare_label_boost,
-        forest=forest,
-        share=share,
-        seed=seed,
-    )
-    return RidgeKnnFit(network, replace(found, validation=searched), tried)
+    codebook = make_codebook(n_labels, dim or min(n_labels, MAX_DIM), seed)
+    ridge = _Ridge(codebook, rare_label_boost, seed, on_progress)
+    choice = KnnChoice(0.0, 2.0, 1.0 if knn_weight is None else knn_weight, 0.0)
+    l2_validation: list[tuple[float, float]] = []
+    knn_validation: list[KnnChoice] = []
+    solution: RidgeSolution | None = None
+    if X.shape[0] >= MIN_ROWS_TO_VALIDATE:
+        try_forest = knn_weight != 0 and _suits_forest(*X.shape)
+        outputs = []
+        for kept, held in _folds(X.shape[0], seed):
+            if l2 is None:
+                solution = ridge.solve_choosing_l2(X[kept], Y[kept])
+                l2, l2_validation = solution.l2, solution.validation
+            else:
+                solution = ridge.solve(X[kept], Y[kept], l2)
+            forest = fit_forest(X[kept], Y[kept], n_trees=N_TRIAL_TREES, seed=seed) if try_forest else None
+            trial = KnnChoice(0.0, 2.0, 1.0, FOREST_WEIGHT if try_forest else 0.0)
+            network = ridge.network(solution, X[kept], Y[kept], trial, forest)
+            outputs.append(_held_out_outputs(network, X[held], Y[held]))
+        choice, knn_validation = _choose_knn(codebook, outputs, knn_weight)
+    solution = ridge.solve(X, Y, l2, start=solution)
+    forest = fit_forest(X, Y, seed=seed, on_progress=on_progress) if choice.forest_weight else None
+    network = ridge.network(solution, X, Y, choice, forest)
+    return RidgeKnnFit(network, replace(solution, validation=l2_validation), knn_validation)
 
 
-def update_ridge_knn(network: RidgeKnn, X: CsrArray, Y: CsrArray, l2: float | None, points: int) -> RidgeKnn:
-    """The network after some more points: the mean of its closed form, of `points`, and theirs, and all rows recalled.
+def update_ridge_knn(network: RidgeKnn, X: CsrArray, Y: CsrArray, l2: float | None, n_seen: int) -> RidgeKnn:
+    """The network after more rows: W and b are means of the old ones and of a ridge regression on the new rows.
+
+    The means are weighted by `n_seen`, the number of rows the network was fitted to, and by the number of new rows. The
+    new rows are added to the stored training rows.
 
     Shapes: X (n, f), Y (n, L)
     """
-    sets = binary_labels(Y)
-    book = network.codebook()
-    known = network.training_rows()
-    rows, all_sets = (sparse.csr_array(sparse.vstack(pair)) for pair in zip(known, (X, sets), strict=True))
-    long = lengths(np.bincount(all_sets.indices, minlength=book.n_labels), network.rare_label_boost)
-    found = solve_ridge(X, sets, book, l2, tolerance=TOLERANCE, label_weights=long, seed=network.seed)
-    share = X.shape[0] / (points + X.shape[0])
-    W, bias = network.weights().lerp_(found.weights, share), network.bias.lerp(found.bias, share)
-    names = ("similarity_power", "knn_weight", "idf_power", "rare_label_boost", "forest", "share", "seed")
-    chosen = {name: getattr(network, name) for name in names}
-    return RidgeKnn.of(W, bias, rows, all_sets, **chosen)
+    Y = binary_labels(Y)
+    codebook = network.codebook()
+    all_X, all_Y = (csr_array(vstack(pair)) for pair in zip(network.training_rows(), (X, Y), strict=True))
+    label_weights = _label_weights(all_Y, network.rare_label_boost)
+    new = solve_ridge(X, Y, codebook, l2, tolerance=RIDGE_TOLERANCE, label_weights=label_weights, seed=network.seed)
+    fraction = X.shape[0] / (n_seen + X.shape[0])
+    W, bias = network.weights().lerp_(new.weights, fraction), network.bias.cpu().lerp(new.bias, fraction)
+    return RidgeKnn.from_weights(
+        W,
+        bias,
+        all_X,
+        all_Y,
+        knn_weight=network.knn_weight,
+        similarity_power=network.similarity_power,
+        idf_power=network.idf_power,
+        rare_label_boost=network.rare_label_boost,
+        forest=network.forest,
+        forest_weight=network.forest_weight,
+        seed=network.seed,
+    )
 
 
-class _Trial(NamedTuple):
-    """Rows held out: their label sets, what the linear encoder gives, and the mean errors of the nearest.
+@dataclass(frozen=True)
+class _Ridge:
+    """Ridge regressions with the same settings on different rows, and networks of them."""
 
-    means    by idf_power and similarity_power
-    trees    what they give, if there are any, and
-    beside   the mean errors beside them, by idf_power, which only rows of enough features have and give
+    codebook: Codebook
+    rare_label_boost: float
+    seed: int
+    on_progress: ProgressCallback | None
+
+    def solve(
+        self,
+        X: CsrArray,
+        Y: CsrArray,
+        l2: float | None,
+        *,
+        codebook: Codebook | None = None,
+        start: RidgeSolution | None = None,
+    ) -> RidgeSolution:
+        return solve_ridge(
+            X,
+            Y,
+            codebook or self.codebook,
+            l2,
+            label_weights=_label_weights(Y, self.rare_label_boost),
+            tolerance=RIDGE_TOLERANCE,
+            seed=self.seed,
+            start=start,
+            on_progress=self.on_progress,
+        )
+
+    def solve_choosing_l2(self, X: CsrArray, Y: CsrArray) -> RidgeSolution:
+        """Choose l2 with a codebook of a smaller dim, if that saves time: the best l2 does not depend on crosstalk."""
+        n_labels = Y.shape[1]
+        if not n_labels > self.codebook.dim > L2_SEARCH_DIM:
+            return self.solve(X, Y, None)
+        search = self.solve(X, Y, None, codebook=OrbitCodebook(n_labels, L2_SEARCH_DIM, self.seed))
+        return replace(self.solve(X, Y, search.l2), validation=search.validation)
+
+    def network(
+        self, solution: RidgeSolution, X: CsrArray, Y: CsrArray, choice: KnnChoice, forest: Forest | None
+    ) -> RidgeKnn:
+        return RidgeKnn.from_weights(
+            solution.weights,
+            solution.bias,
+            X,
+            Y,
+            knn_weight=choice.knn_weight,
+            similarity_power=choice.similarity_power,
+            idf_power=choice.idf_power,
+            rare_label_boost=self.rare_label_boost,
+            forest=forest,
+            forest_weight=choice.forest_weight,
+            seed=self.seed,
+        )
+
+
+@dataclass(frozen=True)
+class _HeldOutOutputs:
+    """The terms of a network's output for held-out rows, of which the output of any `KnnChoice` is a sum.
+
+    Y                  the labels of the rows
+    linear             x W + b
+    residuals          mean residuals of the neighbours, by idf_power and similarity_power
+    forest             the mean leaf value of the trees, if there are any
+    forest_residuals   mean residuals beside a forest, by idf_power, without rows that have few features
     """
 
     Y: CsrArray
     linear: Tensor
-    means: dict[tuple[float, float], Tensor]
-    trees: Tensor | None
-    beside: dict[float, Tensor]
+    residuals: dict[tuple[float, float], Tensor]
+    forest: Tensor | None
+    forest_residuals: dict[float, Tensor]
+
+    def output(self, choice: KnnChoice) -> Tensor:
+        """Shapes: -> (n, d)"""
+        if choice.forest_weight and self.forest is not None:
+            knn = choice.knn_weight * self.forest_residuals.get(choice.idf_power, torch.zeros(()))
+            return (self.linear + knn) * (1 - choice.forest_weight) + self.forest
+        return self.linear + choice.knn_weight * self.residuals[choice.idf_power, choice.similarity_power]
 
 
-def _few_features(n: int, f: int) -> bool:
-    return n >= FEW and n >= MANY * f and f <= FEATURES
+def _suits_forest(n_rows: int, n_features: int) -> bool:
+    few_features = n_rows >= MIN_ROWS_PER_FEATURE * n_features and n_features <= MAX_FEATURES
+    return few_features and n_rows >= MIN_ROWS_FOR_FOREST
 
 
-def _folds(n: int, seed: int) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
-    """Rows held out and kept: once, or of few points so often that each is held out once."""
-    order = np.random.default_rng(seed).permutation(n)
-    size = min(HELD, n // 5)
-    for first in range(0, n if n < FEW else 1, size):
-        yield np.sort(order[first : first + size]), np.sort(np.delete(order, np.s_[first : first + size]))
+def _folds(n: int, seed: int) -> Iterator[tuple[RowIndex, RowIndex]]:
+    """(kept, held) rows: the folds of cross-validation with few rows, else one hold-out."""
+    n_held = min(MAX_HELD_OUT_ROWS, n // 5)
+    return folds(n, n_held, seed) if n <= MAX_ROWS_FOR_FOLDS else iter([holdout(n, n_held, seed)])
 
 
-def _trial(X: CsrArray, Y: CsrArray, packed: RidgeKnn) -> _Trial:
-    encoder = Encoder(packed, near=False)
+def _label_weights(Y: CsrArray, rare_label_boost: float) -> Any:
+    return rare_label_weights(np.bincount(Y.indices, minlength=Y.shape[1]), rare_label_boost)
+
+
+def _held_out_outputs(network: RidgeKnn, X: CsrArray, Y: CsrArray) -> _HeldOutOutputs:
+    encoder = Encoder(network, with_knn=False)
     n = X.shape[0]
-    linear = torch.from_numpy(encoder.total([encoder.linear(X)], n, 1.0))
-    trees = None if encoder.forest is None else torch.from_numpy(encoder.total([encoder.consulted(X)], n))
-    means, beside = {}, {}
-    for idf_power in IDF_POWER:
-        if nearest := encoder.search(idf_power, beside_trees=False):
-            near = nearest(X)
-            for similarity_power in SIMILARITY_POWER:
-                means[idf_power, similarity_power] = torch.from_numpy(
-                    encoder.total([encoder.recalled(*near, similarity_power, 1.0)], n)
-                )
-        if trees is not None and (nearest := encoder.search(idf_power, beside_trees=True)):
-            part = encoder.recalled(*nearest(X), BESIDE[0], 1.0)
-            beside[idf_power] = torch.from_numpy(encoder.total([part], n))
-    return _Trial(Y, linear, means, trees, beside)
+    linear = torch.from_numpy(encoder.sum_terms([encoder.linear_term(X)], n, 1.0))
+    forest = None if encoder.forest is None else torch.from_numpy(encoder.sum_terms([encoder.forest_term(X)], n))
+    residuals, forest_residuals = {}, {}
+    for idf_power in IDF_POWERS:
+        if search := encoder.build_knn_search(idf_power, with_forest=False):
+            neighbours = search(X)
+            for similarity_power in SIMILARITY_POWERS:
+                term = encoder.knn_term(neighbours, similarity_power, 1.0)
+                residuals[idf_power, similarity_power] = torch.from_numpy(encoder.sum_terms([term], n))
+        if forest is not None and (search := encoder.build_knn_search(idf_power, with_forest=True)):
+            term = encoder.knn_term(search(X), FOREST_SIMILARITY_POWER, 1.0)
+            forest_residuals[idf_power] = torch.from_numpy(encoder.sum_terms([term], n))
+    return _HeldOutOutputs(Y, linear, residuals, forest, forest_residuals)
 
 
-def _choose(
-    book: Codebook, trials: list[_Trial], knn_weight: float | None
-) -> tuple[float, float, float, float, list[Tried]]:
-    """Rarity and similarity_power at a middling knn_weight, then knn_weight, or trees: these, and all that was tried."""
-    Y = sparse.vstack([trial.Y for trial in trials], format="csr")
-    tried: dict[tuple[float, float, float, float], float] = {}
+def _choose_knn(
+    codebook: Codebook, outputs: list[_HeldOutOutputs], knn_weight: float | None
+) -> tuple[KnnChoice, list[KnnChoice]]:
+    """Choose idf_power and similarity_power at a middle knn_weight, then knn_weight or the forest: the best, all tried.
 
-    def score(idf_power: float, similarity_power: float, knn_weight: float, share: float = 0.0) -> float:
-        at = idf_power, similarity_power, knn_weight, share
-        if at not in tried:
-            parts = []
-            for trial in trials:
-                if share and trial.trees is not None:
-                    recalled = knn_weight * trial.beside.get(idf_power, torch.zeros(()))
-                    parts.append((trial.linear + recalled) * (1 - share) + trial.trees)
-                else:
-                    parts.append(trial.linear + knn_weight * trial.means[idf_power, similarity_power])
-            v = torch.cat(parts)
-            top = book.top_k(v, min(5, book.n_labels))[1].numpy()
-            tried[at] = float(ndcg_at_k(Y, top)[-1])
-        return tried[at]
+    knn_weight   the given one, or None to choose it
+    """
+    Y = vstack([fold.Y for fold in outputs], format="csr")
+    tried: dict[KnnChoice, float] = {}
 
-    middle = 0.75 if knn_weight is None else knn_weight
-    pairs = product(IDF_POWER, SIMILARITY_POWER)
-    idf_power, similarity_power = max(pairs, key=lambda at: score(at[0], at[1], middle) - MARGIN * (at[0] > 0))
-    ways = [(similarity_power, each, 0.0) for each in (KNN_WEIGHT if knn_weight is None else (knn_weight,))]
-    if trials[0].trees is not None:
-        ways.append((BESIDE[0], BESIDE[1] if knn_weight is None else knn_weight, SHARE))
-    similarity_power, knn_weight, share = max(ways, key=lambda way: score(idf_power, *way))
-    return idf_power, similarity_power, knn_weight, share, [(*at, found) for at, found in tried.items()]
+    def ndcg(choice: KnnChoice) -> float:
+        if choice not in tried:
+            v = torch.cat([fold.output(choice) for fold in outputs])
+            ranked = codebook.top_k(v, min(5, codebook.n_labels))[1].numpy()
+            tried[choice] = float(ndcg_at_k(Y, ranked)[-1])
+        return tried[choice]
+
+    middle = MIDDLE_KNN_WEIGHT if knn_weight is None else knn_weight
+    powers = [KnnChoice(idf, power, middle, 0.0) for idf, power in product(IDF_POWERS, SIMILARITY_POWERS)]
+    best = max(powers, key=lambda choice: ndcg(choice) - MIN_IDF_GAIN * (choice.idf_power > 0))
+    candidates = [replace(best, knn_weight=each) for each in (KNN_WEIGHTS if knn_weight is None else (knn_weight,))]
+    if outputs[0].forest is not None:
+        forest_knn_weight = FOREST_KNN_WEIGHT if knn_weight is None else knn_weight
+        candidates.append(KnnChoice(best.idf_power, FOREST_SIMILARITY_POWER, forest_knn_weight, FOREST_WEIGHT))
+    best = max(candidates, key=ndcg)
+    return best, [replace(choice, ndcg=score) for choice, score in tried.items()]

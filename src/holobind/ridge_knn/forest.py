@@ -1,11 +1,11 @@
-"""Trees that sort rows into leaves by linear splits of few bits; `holobind.grow` grows them.
+"""A forest of linear splits with few bits a weight, which sorts rows into leaves; `fit_forest` builds it.
 
-    at a split    to the second branch if sum_f level_f [250 x_f] + threshold > 0, else to the first
-    level         a whole number from -3 to 3
-    [250 x_f]     of a row of length 1, rounded towards 0, as in `near`
+    at a split    second branch if sum_f level_f trunc(250 x_f) + threshold > 0, else first branch
+    level         an integer from -3 to 3, the split's weight of a feature
+    x             a row of norm 1, rounded like a query of `KnnIndex`
 
-Branches are numbers of splits, or of leaves: leaf l is -1 - l. Sums are of whole numbers, so that a row ends in the
-same leaves everywhere, and fit 16 bits for up to FEATURES features.
+A branch is the index of a split, or -1 - l for leaf l. Sums are sums of integers, so that a row ends in the same leaves
+on every machine, and they fit 16 bits for up to MAX_FEATURES features.
 """
 
 from typing import Any
@@ -14,146 +14,160 @@ import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from holobind._threads import by_rows
 from holobind._types import CsrArray
 from holobind.errors import OptionError
-from holobind.ridge_knn.knn_index import QUESTION, add_columns, rounded
+from holobind.ridge_knn._kernels import QUERY_NORM, add_columns, quantise_queries
+from holobind.ridge_knn._module import FixedDtypeModule
 
-TOP = 3  # the largest level
-FEATURES = 1024
-assert TOP * FEATURES**0.5 * QUESTION < 1 << 15  # by Cauchy and Schwarz
-TREES = 256  # whose leaves, in eight bits, add up to 16 bits
-HIGH = 64  # splits of a tree whose sums are made for every row
+MAX_LEVEL = 3
+MAX_FEATURES = 1024
+assert MAX_LEVEL * MAX_FEATURES**0.5 * QUERY_NORM < 1 << 15  # by Cauchy and Schwarz
+MAX_TREES = 256  # the sum of so many leaf values in eight bits fits 16 bits
+TOP_SPLITS = 64  # first splits of each tree, whose sums are computed for every row
+
+SplitLevels = tuple[NDArray[np.int8], NDArray[np.int8]]
 
 
-class Forest(nn.Module):
-    """Where rows end in each of some trees."""
+class Forest(FixedDtypeModule):
+    """Trees, with the splits of one tree after those of another, from each root on."""
 
-    levels: Tensor  # (f, splits) int8: a feature's are mostly 0 in a row, which deflates
+    levels: Tensor  # (f, splits) int8: in this order a row holds mostly zeros, which compress well
     thresholds: Tensor  # (splits) float32
-    branches: Tensor  # (splits, 2) int32, later splits or leaves
-    roots: Tensor  # (trees) int32
+    branches: Tensor  # (splits, 2) int32: later splits, or leaves
+    roots: Tensor  # (trees) int32: a split, or a leaf
 
-    def __init__(self, n_features: int, *, trees: int, splits: int) -> None:
+    def __init__(self, n_features: int, *, n_trees: int, n_splits: int) -> None:
         super().__init__()
-        if not 1 <= n_features <= FEATURES or trees < 1 or splits < 0:
+        if not 1 <= n_features <= MAX_FEATURES or n_trees < 1 or n_splits < 0:
             raise OptionError(
-                f"Forest: wants trees and 1 to {FEATURES} features; got {n_features}, {trees} trees, {splits} splits"
+                f"Forest: it needs 1 to {MAX_FEATURES} features, at least 1 tree and no negative number of splits; "
+                f"got {n_features} features, {n_trees} trees, {n_splits} splits"
             )
-        self.n_features, self.n_leaves = n_features, splits + trees
-        self.register_buffer("levels", torch.zeros(n_features, splits, dtype=torch.int8))
-        self.register_buffer("thresholds", torch.zeros(splits))
-        self.register_buffer("branches", torch.full((splits, 2), -1, dtype=torch.int32))
-        self.register_buffer("roots", torch.full((trees,), -1, dtype=torch.int32))
+        self.n_features, self.n_leaves = n_features, n_splits + n_trees
+        self.register_buffer("levels", torch.zeros(n_features, n_splits, dtype=torch.int8))
+        self.register_buffer("thresholds", torch.zeros(n_splits))
+        self.register_buffer("branches", torch.full((n_splits, 2), -1, dtype=torch.int32))
+        self.register_buffer("roots", torch.full((n_trees,), -1, dtype=torch.int32))
+
+    @property
+    def n_trees(self) -> int:
+        return len(self.roots)
 
     def config(self) -> dict[str, Any]:
-        return {"trees": len(self.roots), "splits": len(self.thresholds)}
+        """JSON values that, as keyword arguments after `n_features`, build it again."""
+        return {"n_trees": self.n_trees, "n_splits": len(self.thresholds)}
 
-    def check(self) -> None:
-        """Raise OptionError unless every way down ends at a leaf, and sums stay small."""
-        if self.levels.numel() and not -TOP <= int(self.levels.min()) <= int(self.levels.max()) <= TOP:
-            raise OptionError(f"Forest: levels must be from {-TOP} to {TOP}")
-        if len(self.roots) > TREES:
-            raise OptionError(f"Forest: at most {TREES} trees; got {len(self.roots)}")
+    def validate(self) -> None:
+        """Raise OptionError unless every path ends at a leaf and sums fit 16 bits."""
+        if self.levels.numel() and not -MAX_LEVEL <= int(self.levels.min()) <= int(self.levels.max()) <= MAX_LEVEL:
+            raise OptionError(f"Forest: levels must be from {-MAX_LEVEL} to {MAX_LEVEL}")
+        if self.n_trees > MAX_TREES:
+            raise OptionError(f"Forest: at most {MAX_TREES} trees are allowed; got {self.n_trees}")
         splits = torch.arange(len(self.branches))[:, None]
         later = (self.branches < 0) | ((self.branches > splits) & (self.branches < len(self.branches)))
         if not later.all() or self.roots.max() >= len(self.branches):
-            raise OptionError("Forest: a split has a child that is not a later one")
-        if min(int(part.min()) for part in (self.branches, self.roots) if part.numel()) < -self.n_leaves:
+            raise OptionError("Forest: a branch must lead to a leaf or to a later split")
+        if min(int(nodes.min()) for nodes in (self.branches, self.roots) if nodes.numel()) < -self.n_leaves:
             raise OptionError(f"Forest: leaves must be from 0 to {self.n_leaves - 1}")
 
-    def laid_out(self) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
-        """The levels of each split together, and those of each feature at the first HIGH splits of every tree.
+    def split_levels(self) -> SplitLevels:
+        """Levels in the order of splits, and levels of the first TOP_SPLITS splits of every tree in that of features.
 
-        Shapes: -> (splits, f), (f * trees * HIGH)
+        Shapes: -> (splits, f), (f * trees * TOP_SPLITS)
         """
-        levels, roots = self.levels.numpy(), self.roots.numpy()
-        high = np.zeros((self.n_features, len(roots), HIGH), np.int8)
+        levels, roots = self.levels.cpu().numpy(), self.roots.cpu().numpy()
+        top = np.zeros((self.n_features, len(roots), TOP_SPLITS), np.int8)
         for tree, root in enumerate(roots):
-            if root >= 0:  # what follows a small tree's splits belongs to the next one, and is never looked at
-                some = levels[:, root : root + HIGH]
-                high[:, tree, : some.shape[1]] = some
-        return np.ascontiguousarray(levels.T), high.ravel()
+            if root >= 0:  # behind the splits of a small tree are those of the next one, which are never used
+                tree_levels = levels[:, root : root + TOP_SPLITS]
+                top[:, tree, : tree_levels.shape[1]] = tree_levels
+        return np.ascontiguousarray(levels.T), top.ravel()
 
-    def leaves(
-        self, X: CsrArray, laid_out: tuple[NDArray[np.int8], NDArray[np.int8]] | None = None
-    ) -> NDArray[np.int32]:
-        """The leaf of each row in each tree; levels as they are `laid_out`, if they are at hand.
+    def leaves(self, X: CsrArray, split_levels: SplitLevels | None = None) -> NDArray[np.int32]:
+        """The leaf of each row in each tree.
+
+        split_levels   the result of `split_levels()`, which saves its time
 
         Shapes: (n, f) -> (n, trees)
         """
-        levels, high = laid_out or self.laid_out()
-        found = np.empty((X.shape[0], len(self.roots)), np.int32)
-        thresholds, branches, roots = (part.numpy() for part in (self.thresholds, self.branches, self.roots))
-        ones = np.ones(self.n_features, np.float32)
+        levels, top_levels = split_levels or self.split_levels()
+        leaves = np.empty((X.shape[0], self.n_trees), np.int32)
+        thresholds, branches, roots = (t.cpu().numpy() for t in (self.thresholds, self.branches, self.roots))
+        unweighted = np.ones(self.n_features, np.float32)
 
-        def work(first: int, last: int) -> None:
-            ends = X.indptr[first : last + 1]
-            asked = rounded(ends, X.indices, X.data, ones, 0.0)
-            _start(ends, X.indices, asked, high, HIGH, thresholds, branches, roots, found[first:last])
-            _descend(ends, X.indices, asked, levels, thresholds, branches, found[first:last])
+        def find(first: int, last: int) -> None:
+            indptr, nodes = X.indptr[first : last + 1], leaves[first:last]
+            values = quantise_queries(indptr, X.indices, X.data, unweighted, 0.0)
+            _pass_top_splits(indptr, X.indices, values, top_levels, TOP_SPLITS, thresholds, branches, roots, nodes)
+            _descend(indptr, X.indices, values, levels, thresholds, branches, nodes)
 
-        by_rows(work, len(found))
-        return found
-
-
-@numba.njit(nogil=True, cache=True)
-def _start(ptr, index, asked, high, size, thresholds, branches, roots, found):  # type: ignore[no-untyped-def]
-    """Row by row through the first splits of all trees, whose sums are made at once: few splits are most of a way."""
-    width = np.uint64(len(roots) * size)
-    sums = np.zeros(width, np.int16)
-    longest = 0
-    for r in range(len(found)):
-        longest = max(longest, ptr[r + 1] - ptr[r])
-    at = np.empty(longest, np.uint64)
-    for r in range(len(found)):
-        first, n = ptr[r] - ptr[0], ptr[r + 1] - ptr[r]
-        for j in range(n):
-            at[j] = np.uint64(index[ptr[r] + j]) * width
-        sums[:] = 0
-        add_columns(sums, np.uint64(0), width, high, at, asked[first : first + n], n)
-        for t in range(len(roots)):
-            now = roots[t]
-            while 0 <= now < roots[t] + size:
-                total = sums[t * size + now - roots[t]]
-                now = branches[now, np.int64(total + thresholds[now] > 0)]
-            found[r, t] = now
+        by_rows(find, len(leaves))
+        return leaves
 
 
 @numba.njit(nogil=True, cache=True)
-def _descend(ptr, index, asked, levels, thresholds, branches, found):  # type: ignore[no-untyped-def]
-    """On from there, tree by tree for all rows, so that a tree is in the cache, and all of them one split further at a
-    time, so that their sums do not wait for each other. Rows are filled up with zeros to fours, added side by side.
+def _pass_top_splits(indptr, ids, values, top_levels, n_top, thresholds, branches, roots, nodes):  # type: ignore[no-untyped-def]
+    """The node that each row reaches in each tree after the tree's first splits.
+
+    The sums of all these splits are computed at once for a row: most steps of a path are among them.
     """
-    m, f = len(ptr) - 1, np.uint64(levels.shape[1])
-    flat, one = levels.reshape(-1), np.uint64(1)  # unsigned: compiled code need not look for negative indices
+    width = np.uint64(len(roots) * n_top)
+    sums = np.zeros(width, np.int16)
+    max_entries = 0
+    for r in range(len(nodes)):
+        max_entries = max(max_entries, indptr[r + 1] - indptr[r])
+    offsets = np.empty(max_entries, np.uint64)
+    for r in range(len(nodes)):
+        first, n = indptr[r] - indptr[0], indptr[r + 1] - indptr[r]
+        for j in range(n):
+            offsets[j] = np.uint64(ids[indptr[r] + j]) * width
+        sums[:] = 0
+        add_columns(sums, np.uint64(0), width, top_levels, offsets, values[first : first + n], n)
+        for t in range(len(roots)):
+            node = roots[t]
+            while 0 <= node < roots[t] + n_top:
+                total = sums[t * n_top + node - roots[t]]
+                node = branches[node, np.int64(total + thresholds[node] > 0)]
+            nodes[r, t] = node
+
+
+@numba.njit(nogil=True, cache=True)
+def _descend(indptr, ids, values, levels, thresholds, branches, nodes):  # type: ignore[no-untyped-def]
+    """Replace the node of each row in each tree by the leaf below it.
+
+    It goes tree by tree, so that a tree stays in the cache, and moves all rows by one split at a time, so that their
+    sums do not wait for each other. Rows are padded with zeros to multiples of four entries, added side by side.
+    """
+    m, f = len(indptr) - 1, np.uint64(levels.shape[1])
+    flat, one = levels.reshape(-1), np.uint64(1)  # unsigned: compiled code need not handle negative indices
     ends = np.zeros(m + 1, np.uint64)
     for r in range(m):
-        ends[r + 1] = ends[r] + np.uint64((ptr[r + 1] - ptr[r] + 3) // 4 * 4)
-    ids, values = np.zeros(ends[m], np.uint32), np.zeros(ends[m], np.int32)
+        ends[r + 1] = ends[r] + np.uint64((indptr[r + 1] - indptr[r] + 3) // 4 * 4)
+    padded_ids, padded_values = np.zeros(ends[m], np.uint32), np.zeros(ends[m], np.int32)
     for r in range(m):
-        for j in range(ptr[r], ptr[r + 1]):
-            at = ends[r] + np.uint64(j - ptr[r])
-            ids[at], values[at] = index[j], asked[j - ptr[0]]
-    now = np.empty(m, np.int32)
-    for t in range(found.shape[1]):
-        now[:] = found[:, t]
-        going = True
-        while going:
-            going = False
+        for j in range(indptr[r], indptr[r + 1]):
+            at = ends[r] + np.uint64(j - indptr[r])
+            padded_ids[at], padded_values[at] = ids[j], values[j - indptr[0]]
+    node = np.empty(m, np.int32)
+    for t in range(nodes.shape[1]):
+        node[:] = nodes[:, t]
+        moving = True
+        while moving:
+            moving = False
             for r in range(m):
-                if now[r] >= 0:
-                    split, j = np.uint64(now[r]) * f, ends[r]
+                if node[r] >= 0:
+                    split, j = np.uint64(node[r]) * f, ends[r]
                     a, b, c, d = np.int32(0), np.int32(0), np.int32(0), np.int32(0)
                     while j < ends[r + 1]:
-                        a += flat[split + ids[j]] * values[j]
-                        b += flat[split + ids[j + one]] * values[j + one]
-                        c += flat[split + ids[j + one + one]] * values[j + one + one]
-                        d += flat[split + ids[j + one + one + one]] * values[j + one + one + one]
+                        a += flat[split + padded_ids[j]] * padded_values[j]
+                        b += flat[split + padded_ids[j + one]] * padded_values[j + one]
+                        c += flat[split + padded_ids[j + one + one]] * padded_values[j + one + one]
+                        d += flat[split + padded_ids[j + one + one + one]] * padded_values[j + one + one + one]
                         j += one + one + one + one
-                    now[r] = branches[now[r], np.int64(a + b + c + d + thresholds[now[r]] > 0)]
-                    going = True
+                    node[r] = branches[node[r], np.int64(a + b + c + d + thresholds[node[r]] > 0)]
+                    moving = True
         for r in range(m):
-            found[r, t] = -1 - now[r]
+            nodes[r, t] = -1 - node[r]

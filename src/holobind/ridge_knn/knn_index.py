@@ -1,214 +1,180 @@
-"""Which rows are nearest to others, by cosines in eight bits, on all cores.
+"""Brute-force search for the nearest neighbours by cosine, in eight and sixteen bits, on several threads.
 
-A row x of length 1 is rounded towards 0 to whole numbers r = [127 x], and keeps the factor a for which a r is nearest
-to x; a question is rounded to [250 x]. Sums of products then fit 16 bits, by Cauchy and Schwarz: processors add sixteen
-such numbers at once, and in whatever order, the sum is the same. Features of a question that can add little to it are
-left out, which changes which rows are found here and there, and not how useful they are (experiments/LOG.md).
+An indexed row x of norm 1 is stored as integers r = trunc(127 x) and the factor a for which a r is closest to x. A
+query of norm 1 is rounded to trunc(250 x). By Cauchy and Schwarz no sum of products leaves 16 bits, so that processors
+add sixteen of them at once, and the order of a sum does not change its result. Features that can contribute little to
+a query's products are skipped; this changes some neighbours, but not how useful they are (experiments/LOG.md).
 """
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
+from scipy.sparse import csr_array
 
 from holobind._threads import by_rows
 from holobind._topk import insert
-from holobind._types import CsrArray, FloatArray
+from holobind._types import CsrArray, FloatArray, IntArray
 from holobind.data.csr import canonical_csr, normalise_rows, scale_columns
+from holobind.ridge_knn._kernels import QUERY_NORM, add_columns, quantise_queries
 
-COLUMNS = 1 << 26  # numbers in the dense columns
-ROW, QUESTION = 127, 250  # lengths of what is rounded: together below 2^15
-ONE = 1 << 14  # a factor of 1 / ROW
-GROUPS = 32  # products of which only the largest is looked at first
-TILE = 8192  # rows whose products with some questions are made in turn, so that columns of features stay in the cache
-WEAK = 0.2  # of what the strongest feature of a question may add to a sum: weaker ones are not asked for
-ROOM = 1 << 20  # products that are made in turn, unless there are more rows
-_U = np.uint64  # unsigned: compiled code need not look for negative indices
+ROW_NORM = 127  # norm of an indexed row of integers
+assert ROW_NORM * QUERY_NORM < 1 << 15
+UNIT_FACTOR = 1 << 14  # fixed-point value of the factor a = 1 / ROW_NORM
+MIN_FEATURE_STRENGTH = 0.2  # features with a smaller fraction of the strongest feature's contribution are skipped
+MAX_DENSE_BYTES = 1 << 26  # of the dense columns
+MAX_BUFFER_SCORES = 1 << 20  # scores of queries with all rows that a thread keeps, unless one query has more
+TILE_ROWS = 8192  # rows whose scores are computed together, so that dense columns stay in the cache
+GROUP_SIZE = 32  # scores that are first compared by their maximum
+_U = np.uint64  # unsigned: compiled code need not handle negative indices
 
 
 class KnnIndex:
-    """The rows nearest to others, features counting by their weights.
+    """Search for the indexed rows with the largest cosines, with features multiplied by weights.
 
-    Products go through the lists of rows that have a feature. An entry of a list is added where it belongs, which takes
-    as long as `dense` numbers of a column that has all rows: features of more than that share are kept as columns.
+    Scores are summed over the features of a query. A frequent feature is stored as a dense int8 column, any other one
+    as a list of the rows that have it.
+
+    X                 the rows to index
+    feature_weights   multiplied with the features of rows and queries
+    list_entry_cost   the time to add an entry of a list, in units of the time to add one of a dense column: features of
+                      more than n / list_entry_cost of the n rows become dense columns, most frequent first
+
+    Shapes: X (n, f), feature_weights (f)
     """
 
-    def __init__(self, X: CsrArray, weight: FloatArray, dense: float = 64) -> None:
-        rows = normalise_rows(scale_columns(X, weight))
-        self.n, self.weight = rows.shape[0], weight
-        self.width = -(-self.n // (16 * GROUPS)) * 16 * GROUPS  # rows of zeros follow the last one
-        whole = np.trunc(rows.data * ROW)
-        row = np.repeat(np.arange(self.n), np.diff(rows.indptr))
-        squares = np.bincount(row, whole**2, minlength=self.width)
-        nearest = np.bincount(row, rows.data * whole, minlength=self.width) / np.maximum(squares, 1)
-        self.factor = np.rint(nearest * (ROW * ONE)).clip(0, 2 * ONE - 1).astype(np.int16)
-        back = sparse.csr_array(sparse.csr_array((whole.astype(np.int8), rows.indices, rows.indptr), rows.shape).T)
-        having = np.diff(back.indptr)
-        most = np.argsort(-having, kind="stable")[: COLUMNS // max(self.width, 1)]
-        frequent = np.sort(most[having[most] * dense > self.n])
-        column = np.full(len(having), -1, np.int32)  # of a feature
-        column[frequent] = np.arange(len(frequent))
-        listed = np.where(column < 0, having, 0)
-        kept = np.repeat(listed > 0, having)
-        self.columns = np.zeros((len(frequent), self.width), np.int8)
-        self.columns[:, : self.n] = back[frequent].toarray()
-        lists = back.indices[kept].astype(np.uint32)
-        self.features = column, self.columns.ravel(), np.append(0, np.cumsum(listed)), lists, back.data[kept]
+    def __init__(self, X: CsrArray, feature_weights: FloatArray, list_entry_cost: float = 64) -> None:
+        rows = normalise_rows(scale_columns(X, feature_weights))
+        self.n_rows, self.feature_weights = rows.shape[0], feature_weights
+        self.width = -(-self.n_rows // (16 * GROUP_SIZE)) * 16 * GROUP_SIZE  # padded with rows of zeros
+        levels = np.trunc(rows.data * ROW_NORM)
+        row = np.repeat(np.arange(self.n_rows), np.diff(rows.indptr))
+        squares = np.bincount(row, levels**2, minlength=self.width)
+        factors = np.bincount(row, rows.data * levels, minlength=self.width) / np.maximum(squares, 1)
+        self.factors = np.rint(factors * (ROW_NORM * UNIT_FACTOR)).clip(0, 2 * UNIT_FACTOR - 1).astype(np.int16)
+        by_feature = csr_array(csr_array((levels.astype(np.int8), rows.indices, rows.indptr), rows.shape).T)
+        counts = np.diff(by_feature.indptr)
+        most_frequent = np.argsort(-counts, kind="stable")[: MAX_DENSE_BYTES // max(self.width, 1)]
+        dense = np.sort(most_frequent[counts[most_frequent] * list_entry_cost > self.n_rows])
+        column_of = np.full(len(counts), -1, np.int32)  # the dense column of each feature, or -1
+        column_of[dense] = np.arange(len(dense))
+        self.columns = np.zeros((len(dense), self.width), np.int8)
+        self.columns[:, : self.n_rows] = by_feature[dense].toarray()
+        list_lengths = np.where(column_of < 0, counts, 0)
+        listed = np.repeat(list_lengths > 0, counts)
+        list_ends = np.append(0, np.cumsum(list_lengths))
+        list_rows = by_feature.indices[listed].astype(np.uint32)
+        self._arrays = column_of, self.columns.ravel(), list_ends, list_rows, by_feature.data[listed], self.factors
 
-    def __call__(self, X: CsrArray, k: int, fewest: int = 0) -> tuple[NDArray[np.int16], NDArray[np.int64]]:
-        """The k largest positive cosines of each row, times a number, largest first, and with which rows.
+    def search(self, X: CsrArray, k: int, min_features: int = 0) -> tuple[NDArray[np.int16], IntArray]:
+        """The k largest positive cosines of each query, times a constant, largest first, and the indices of the rows.
 
-        Among equals the earlier row comes first. Where fewer than k are positive, 0 and row 0 fill up; so for rows of
-        fewer features than `fewest`, which are not looked at.
+        Ties go to the lowest row. Where fewer than k cosines are positive, the rest is cosine 0 and row 0; so is all of
+        a query with fewer than `min_features` features, which is not searched.
+
         Shapes: (m, f) -> (m, k), (m, k)
         """
-        rows = canonical_csr(X)
-        m = rows.shape[0]
-        similar, ids = np.zeros((m, k), np.int16), np.zeros((m, k), np.int64)
+        queries = canonical_csr(X)
+        m = queries.shape[0]
+        cosines, neighbours = np.zeros((m, k), np.int16), np.zeros((m, k), np.int64)
 
-        def work(first: int, last: int) -> None:
-            ends = rows.indptr[first : last + 1]
-            room = np.empty((min(last - first, max(1, min(16, ROOM // self.width))), self.width), np.int16)
-            asked = rounded(ends, rows.indices, rows.data, self.weight, WEAK)
-            found = similar[first:last], ids[first:last]
-            _nearest(ends, rows.indices, asked, *self.features, self.factor, fewest, room, *found)
+        def search_range(first: int, last: int) -> None:
+            indptr = queries.indptr[first : last + 1]
+            batch = min(last - first, max(1, min(16, MAX_BUFFER_SCORES // self.width)))
+            buffer = np.empty((batch, self.width), np.int16)
+            levels = quantise_queries(indptr, queries.indices, queries.data, self.feature_weights, MIN_FEATURE_STRENGTH)
+            found = cosines[first:last], neighbours[first:last]
+            _search(indptr, queries.indices, levels, *self._arrays, min_features, buffer, *found)
 
-        if self.n:
-            by_rows(work, m)
-        return similar, ids
-
-
-@numba.njit(nogil=True, cache=True)
-def rounded(ptr, index, value, weight, weak):  # type: ignore[no-untyped-def]
-    """Rows times weights, at length QUESTION, rounded towards 0: all entries one after the other.
-
-    weak   share of the largest |x| w^2 in a row, below which an entry is 0: rows have the weights, too
-    """
-    asked = np.zeros(ptr[-1] - ptr[0], np.int16)
-    for r in range(len(ptr) - 1):
-        total, strongest = 0.0, 0.0
-        for j in range(ptr[r], ptr[r + 1]):
-            w = np.float64(weight[index[j]])
-            total += (value[j] * w) ** 2
-            strongest = max(strongest, abs(value[j]) * w * w)
-        if total > 0:
-            scale = QUESTION / np.sqrt(total)
-            for j in range(ptr[r], ptr[r + 1]):
-                w = np.float64(weight[index[j]])
-                if abs(value[j]) * w * w >= weak * strongest:
-                    asked[j - ptr[0]] = np.int16(value[j] * w * scale)
-    return asked
+        if self.n_rows:
+            by_rows(search_range, m)
+        return cosines, neighbours
 
 
 @numba.njit(nogil=True, cache=True)
-def _nearest(ptr, index, asked, column, columns, ends, lists, entries, factor, fewest, room, similar, ids):  # type: ignore[no-untyped-def]
-    """Products of a few questions with all rows, through lists and columns; then the best k of each."""
-    n, start = len(factor), ptr[0]
-    width, flat = _U(n), room.reshape(-1)
-    maxima, groups = np.empty(n // GROUPS, np.int16), np.empty(n // GROUPS, np.uint64)
-    longest = 0
-    for r in range(len(ptr) - 1):
-        longest = max(longest, ptr[r + 1] - ptr[r])
-    at, by = np.empty(longest, np.uint64), np.empty(longest, np.int16)
-    for first in range(0, len(ptr) - 1, len(room)):
-        last = min(first + len(room), len(ptr) - 1)
-        flat[:] = 0
+def _search(  # type: ignore[no-untyped-def]
+    indptr, ids, levels, column_of, columns, list_ends, list_rows, list_levels, factors, min_features, buffer,
+    cosines, neighbours,
+):  # fmt: skip
+    """Scores of a batch of queries with all rows, from lists and dense columns; then the best k of each query."""
+    n, start = len(factors), indptr[0]
+    width, scores = _U(n), buffer.reshape(-1)
+    maxima, groups = np.empty(n // GROUP_SIZE, np.int16), np.empty(n // GROUP_SIZE, np.uint64)
+    max_entries = 0
+    for r in range(len(indptr) - 1):
+        max_entries = max(max_entries, indptr[r + 1] - indptr[r])
+    offsets, query_levels = np.empty(max_entries, np.uint64), np.empty(max_entries, np.int16)
+    for first in range(0, len(indptr) - 1, len(buffer)):
+        last = min(first + len(buffer), len(indptr) - 1)
+        scores[:] = 0
         for r in range(first, last):
-            if ptr[r + 1] - ptr[r] < fewest:
+            if indptr[r + 1] - indptr[r] < min_features:
                 continue
             base = _U(r - first) * width
-            for j in range(ptr[r], ptr[r + 1]):
-                f, q = index[j], asked[j - start]
-                if column[f] < 0 and q != 0:
-                    for t in range(_U(ends[f]), _U(ends[f + 1])):
-                        at_row = base + lists[t]
-                        flat[at_row] = np.int16(flat[at_row] + q * entries[t])
-        for top in range(0, n, TILE):
-            size = _U(min(TILE, n - top))
+            for j in range(indptr[r], indptr[r + 1]):
+                f, q = ids[j], levels[j - start]
+                if column_of[f] < 0 and q != 0:
+                    for t in range(_U(list_ends[f]), _U(list_ends[f + 1])):
+                        at_row = base + list_rows[t]
+                        scores[at_row] = np.int16(scores[at_row] + q * list_levels[t])
+        for top in range(0, n, TILE_ROWS):
+            size = _U(min(TILE_ROWS, n - top))
             for r in range(first, last):
-                if ptr[r + 1] - ptr[r] < fewest:
+                if indptr[r + 1] - indptr[r] < min_features:
                     continue
                 used = 0
-                for j in range(ptr[r], ptr[r + 1]):
-                    c, q = column[index[j]], asked[j - start]
+                for j in range(indptr[r], indptr[r + 1]):
+                    c, q = column_of[ids[j]], levels[j - start]
                     if c >= 0 and q != 0:
-                        at[used], by[used] = _U(c) * width + _U(top), q
+                        offsets[used], query_levels[used] = _U(c) * width + _U(top), q
                         used += 1
-                add_columns(flat, _U(r - first) * width + _U(top), size, columns, at, by, used)
+                add_columns(scores, _U(r - first) * width + _U(top), size, columns, offsets, query_levels, used)
         for r in range(first, last):
-            if ptr[r + 1] - ptr[r] < fewest:
+            if indptr[r + 1] - indptr[r] < min_features:
                 continue
             base = _U(r - first) * width
             for i in range(width):
-                flat[base + i] = np.int16((np.int32(flat[base + i]) * np.int32(factor[i])) >> np.int32(16))
-            _best(flat, base, maxima, groups, similar[r], ids[r])
+                scores[base + i] = np.int16((np.int32(scores[base + i]) * np.int32(factors[i])) >> np.int32(16))
+            _top_k(scores, base, maxima, groups, cosines[r], neighbours[r])
 
 
 @numba.njit(nogil=True, cache=True)
-def add_columns(flat, base, size, columns, at, by, used):  # type: ignore[no-untyped-def]
-    """Columns times numbers, several at a time, so that sums are read and written less often."""
-    u = 0
-    while u + 8 <= used:
-        a0, a1, a2, a3 = at[u], at[u + 1], at[u + 2], at[u + 3]
-        a4, a5, a6, a7 = at[u + 4], at[u + 5], at[u + 6], at[u + 7]
-        q0, q1, q2, q3 = by[u], by[u + 1], by[u + 2], by[u + 3]
-        q4, q5, q6, q7 = by[u + 4], by[u + 5], by[u + 6], by[u + 7]
-        for i in range(size):
-            more = q0 * columns[a0 + i] + q1 * columns[a1 + i] + q2 * columns[a2 + i] + q3 * columns[a3 + i]
-            rest = q4 * columns[a4 + i] + q5 * columns[a5 + i] + q6 * columns[a6 + i] + q7 * columns[a7 + i]
-            flat[base + i] = np.int16(flat[base + i] + more + rest)
-        u += 8
-    while u + 4 <= used:
-        a0, a1, a2, a3 = at[u], at[u + 1], at[u + 2], at[u + 3]
-        q0, q1, q2, q3 = by[u], by[u + 1], by[u + 2], by[u + 3]
-        for i in range(size):
-            more = q0 * columns[a0 + i] + q1 * columns[a1 + i] + q2 * columns[a2 + i] + q3 * columns[a3 + i]
-            flat[base + i] = np.int16(flat[base + i] + more)
-        u += 4
-    while u < used:
-        a0, q0 = at[u], by[u]
-        for i in range(size):
-            flat[base + i] = np.int16(flat[base + i] + q0 * columns[a0 + i])
-        u += 1
+def _top_k(scores, base, maxima, groups, best, positions):  # type: ignore[no-untyped-def]
+    """The k largest scores of one query.
 
-
-@numba.njit(nogil=True, cache=True)
-def _best(flat, base, maxima, groups, best, which):  # type: ignore[no-untyped-def]
-    """The k largest numbers: k groups reach the k-th of their maxima, so smaller numbers are not wanted.
-
-    Numbers i, i + q, i + 2 q and so on are a group: maxima of q groups are made side by side.
+    The k-th largest of the groups' maxima is a lower bound of the k-th largest score; only groups that reach it are
+    read again. Group i of q groups has the scores i, i + q, i + 2 q and so on, so that maxima are vectorised over i.
     """
     k, q = len(best), _U(len(maxima))
     maxima[:] = 0
-    for g in range(_U(0), _U(GROUPS), _U(4)):
+    for g in range(_U(0), _U(GROUP_SIZE), _U(4)):
         a = base + g * q
         b, c, d = a + q, a + q + q, a + q + q + q
         for i in range(q):
-            maxima[i] = max(maxima[i], flat[a + i], flat[b + i], flat[c + i], flat[d + i])
-    bound = _largest_that_many_reach(maxima, k)
-    reaching = 0
+            maxima[i] = max(maxima[i], scores[a + i], scores[b + i], scores[c + i], scores[d + i])
+    bound = _kth_largest_bound(maxima, k)
+    n_groups = 0
     for i in range(q):
         if maxima[i] >= bound:
-            groups[reaching] = i
-            reaching += 1
+            groups[n_groups] = i
+            n_groups += 1
     filled = 0
-    for g in range(_U(GROUPS)):  # in the order of rows: among equals the earlier ones are in before the later ones
-        for j in range(reaching):
-            at = g * q + groups[j]
-            if flat[base + at] >= bound:
-                filled = insert(flat[base + at], at, best, which, filled)
+    for g in range(_U(GROUP_SIZE)):  # in the order of rows, so that the lower one of two equal rows comes first
+        for j in range(n_groups):
+            position = g * q + groups[j]
+            if scores[base + position] >= bound:
+                filled = insert(scores[base + position], position, best, positions, filled)
 
 
 @numba.njit(nogil=True, cache=True)
-def _largest_that_many_reach(numbers, many):  # type: ignore[no-untyped-def]
-    """The largest bound that so many numbers reach, or 1, by bisection."""
+def _kth_largest_bound(values, k):  # type: ignore[no-untyped-def]
+    """The largest bound that at least k values reach, or 1 if fewer than k are positive, by bisection."""
     low, high = 1, 1 << 15
     while high - low > 1:
         middle = (low + high) >> 1
         bound, count = np.int16(middle), 0
-        for first in range(0, len(numbers), 1 << 14):
-            count += _reaching(numbers[first : first + (1 << 14)], bound)
-        if count >= many:
+        for first in range(0, len(values), 1 << 14):
+            count += _count_reaching(values[first : first + (1 << 14)], bound)
+        if count >= k:
             low = middle
         else:
             high = middle
@@ -216,8 +182,8 @@ def _largest_that_many_reach(numbers, many):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _reaching(numbers, bound):  # type: ignore[no-untyped-def]
-    count = np.int16(0)  # as wide as what is compared, for vector units
-    for i in range(len(numbers)):
-        count = np.int16(count + (1 if numbers[i] >= bound else 0))
+def _count_reaching(values, bound):  # type: ignore[no-untyped-def]
+    count = np.int16(0)  # as wide as the values, so that the loop is vectorised
+    for i in range(len(values)):
+        count = np.int16(count + (1 if values[i] >= bound else 0))
     return count

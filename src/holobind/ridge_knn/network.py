@@ -1,70 +1,79 @@
-"""A linear encoder that recalls its own errors, in a few bits a weight, and trees beside it.
+"""The default network: ridge regression onto sums of label vectors, plus a kNN residual, plus trees where they help.
 
-    v(x) = x W + b + knn_weight sum_i w_i (t_i - x_i W - b)          i over the nearest training rows
-    w_i  = cos(x, x_i)^similarity_power / sum_j cos(x, x_j)^similarity_power     features scale_columns by idf^idf_power
-    t_i  = sum_l (n_max / n_l)^rare_label_boost c_l                            l over the labels of row i; n_l rows have label l
+    v(x) = x W + b + knn_weight sum_i w_i (t_i - x_i W - b)                      i over the 30 nearest training rows
+    w_i  = cos(x, x_i)^similarity_power / sum_j cos(x, x_j)^similarity_power     features times idf^idf_power
+    t_i  = sum_l (n_max / n_l)^rare_label_boost c_l                              l over the labels of row i
 
-and with trees, where t and e are means over training rows in leaves of x of t_i and of t_i - x_i W - b,
+where n_l training rows have label l, n_max is the largest n_l, and c_l is the codebook's vector of label l. With trees,
 
-    (1 - share) (v(x) + MEND e) + share t
+    v'(x) = (1 - forest_weight) (v(x) + LEAF_RESIDUAL_WEIGHT e) + forest_weight t
 
-What a linear encoder cannot say, because it is linear or because a penalty holds it back, shows in its errors on rows
-like x, and these are known: the second term is their mean, added as a vector, so that reading labels off v stays one
-transform. Errors are not stored but made when they are asked for, from the training rows and label sets, which are
-sparse, and W, in few bits a weight. Where labels are no more than the d numbers of v, these are their scores: label
-vectors are unit vectors, and W is turned before it is packed (bound with a random unitary vector), as few bits hold
-numbers best that are spread evenly. Where features are few and rows many, more can be known than a linear map holds,
-and trees (`forest`) know some of it; what is in their leaves is not stored either.
+where t and e are the means of t_i and of the residuals t_i - x_i W - b over the training rows in the leaves of x.
 
-A penalty shrinks the scores of rare labels more than those of frequent ones. Vectors that are longer the rarer their
-label is make up for it: all is linear, so scores come out times these lengths, and prediction knows nothing of it.
+The kNN term adds what a linear map misses, because it is linear or because of its penalty: the mean residual of the
+training rows that are most similar to x. It is added as a vector, so that labels are still decoded once. Residuals are
+not stored. They are computed from the stored training rows and label sets, which are sparse, and W, which is quantised
+to two or four bits a weight (`quantise`, `encoder`). Leaf values of trees are not stored either.
+
+With n_labels <= d, label vectors are one-hot and the outputs are the labels' scores. W is then bound with a random
+unitary vector before it is quantised, because few bits represent evenly spread weights best.
+
+The penalty shrinks the scores of rare labels more than those of frequent ones. Target vectors that are longer for rare
+labels compensate for it. The model is linear in its targets, so each label's score is multiplied by the length of its
+vector, and prediction needs no other change.
 """
 
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import sparse
 from torch import Tensor, nn
 
 from holobind import algebra
-from holobind._types import CsrArray
+from holobind._types import CsrArray, RowIndex
 from holobind.codebooks import OneHotCodebook, OrbitCodebook
-from holobind.data.batches import Rows
+from holobind.data.batches import Examples, SparseBatch, SparseExamples
+from holobind.data.csr import from_arrays
 from holobind.errors import OptionError
 from holobind.networks.base import Network
-from holobind.ridge_knn import quantise as quantise
-from holobind.ridge_knn.encoder import TABLE, Encoder
-from holobind.ridge_knn.forest import HIGH, Forest
+from holobind.ridge_knn._module import FixedDtypeModule
+from holobind.ridge_knn.encoder import MAX_KNN_TABLE_BYTES, Encoder
+from holobind.ridge_knn.forest import TOP_SPLITS, Forest
+from holobind.ridge_knn.quantise import STEPS, dequantise, quantise
 
-SMALL = 1 << 21  # weights up to which four bits are spent on each: two lose a quarter of a point where features are few
+MAX_FOUR_BIT_WEIGHTS = 1 << 21  # larger matrices get two bits a weight; smaller ones would lose 0.25 points by that
 
 
-class RidgeKnn(Network):
-    """The encoder and what it recalls. Nothing of it is trained by steps; it works on the CPU.
+class RidgeKnn(FixedDtypeModule, Network):
+    """Ridge regression plus kNN residuals, and trees: buffers, which are packed as in a model file, and settings.
 
-    rows, entries, labels   training rows that are kept, their entries, and the entries of their label sets
-    similarity_power, knn_weight, idf_power, rare_label_boost   as above; a knn_weight of 0 recalls nothing, and keeps rows for trees only
-    bits   of a weight, 2 or 4
-    forest, share   the config of the trees, and how much they count, from 0 to 1
+    It has no parameters to train. Buffers move between devices but keep their dtypes. Outputs are computed on the CPU
+    and returned on the device of the input.
+
+    rows, entries, labels   numbers of training rows, of their features that are not 0, and of their labels
+    similarity_power        power of the cosine in the weights of neighbours
+    knn_weight              weight of the mean residual; with 0 there is no kNN term, and only a forest needs rows
+    idf_power               power of the features' idf weights in the cosine
+    rare_label_boost        power of n_max / n_l, the length of a label's target vector
+    bits                    of a weight of W, 2 or 4
+    forest, forest_weight   `Forest.config()` of the trees, and their weight, from 0 to 1
+    seed                    of the codebook
     """
 
-    @property
-    def deflated(self) -> tuple[str, ...]:  # type: ignore[override]
-        kept = ("row_offsets", "row_ids", "row_values", "label_offsets", "label_ids")
-        return kept if self.forest is None else (*kept, "forest.levels", "forest.branches")
+    kind: ClassVar[str] = "ridge_knn"
+    closed_form: ClassVar[bool] = True
 
     n_features: int
-    codes: Tensor  # (f, ceil(bits d / 8)) uint8, and
-    scales: Tensor  # (f) float16: W in few bits a weight, turned where label vectors are unit vectors
-    bias: Tensor  # (d)
-    row_offsets: Tensor  # (rows + 1) int64, with
-    row_ids: Tensor  # (entries) in 16 bits, or int32 where features are more,
-    row_values: Tensor  # (entries) float16: the training rows
-    label_offsets: Tensor  # (rows + 1) int64, with
-    label_ids: Tensor  # (labels) likewise: their label sets
+    codes: Tensor  # (f, ceil(bits d / 8)) uint8: quantised W
+    scales: Tensor  # (f) float16: scales of the codes
+    bias: Tensor  # (d) float32
+    row_offsets: Tensor  # (rows + 1) int64: the training rows as CSR
+    row_ids: Tensor  # (entries) int16, or int32 for more than 65,536 features
+    row_values: Tensor  # (entries) float16
+    label_offsets: Tensor  # (rows + 1) int64: their label sets as CSR
+    label_ids: Tensor  # (labels) int16, or int32 for more than 65,536 labels
 
     def __init__(
         self,
@@ -81,13 +90,14 @@ class RidgeKnn(Network):
         rare_label_boost: float = 0.0,
         bits: int = 4,
         forest: dict[str, Any] | None = None,
-        share: float = 0.0,
+        forest_weight: float = 0.0,
         seed: int = 0,
     ) -> None:
         super().__init__()
         if min(n_features, out_features, n_labels) < 1 or min(rows, entries, labels) < 0:
             raise OptionError(
-                f"RidgeKnn: wants positive sizes; got {n_features} features, {out_features} numbers, {n_labels} labels"
+                "RidgeKnn: features, dimensions and labels must be positive, rows and entries not negative; "
+                f"got {n_features} features, {out_features} dimensions, {n_labels} labels"
             )
         for name, value in (
             ("similarity_power", similarity_power),
@@ -96,37 +106,36 @@ class RidgeKnn(Network):
             ("rare_label_boost", rare_label_boost),
         ):
             if not (np.isfinite(value) and value >= 0):
-                raise OptionError(f"RidgeKnn: {name} must be a number and not negative; got {value}")
-        if rare_label_boost > 1 or not (0 <= share <= 1 and bool(share) == bool(forest)):
+                raise OptionError(f"RidgeKnn: {name} must be a finite number, 0 or larger; got {value}")
+        if rare_label_boost > 1:
+            raise OptionError(f"RidgeKnn: rare_label_boost must be at most 1; got {rare_label_boost}")
+        if not (0 <= forest_weight <= 1 and bool(forest_weight) == bool(forest)):
             raise OptionError(
-                f"RidgeKnn: rare_label_boost and share are at most 1, share without trees is 0; got {rare_label_boost}, {share}"
+                f"RidgeKnn: forest_weight must be from 0 to 1, and 0 without a forest; got {forest_weight}"
             )
-        if bits not in quantise.STEPS:
+        if bits not in STEPS:
             raise OptionError(f"RidgeKnn: bits must be 2 or 4; got {bits}")
         self.n_features, self.out_features, self.n_labels, self.seed = n_features, out_features, n_labels, seed
-        self.similarity_power, self.knn_weight, self.idf_power = (
-            float(similarity_power),
-            float(knn_weight),
-            float(idf_power),
-        )
-        self.rare_label_boost, self.bits, self.share = float(rare_label_boost), int(bits), float(share)
+        self.similarity_power, self.knn_weight = float(similarity_power), float(knn_weight)
+        self.idf_power, self.rare_label_boost = float(idf_power), float(rare_label_boost)
+        self.bits, self.forest_weight = int(bits), float(forest_weight)
         self.forest = Forest(n_features, **forest) if forest else None
         buffers = {
             "codes": torch.zeros(n_features, -(-out_features * bits // 8), dtype=torch.uint8),
             "scales": torch.zeros(n_features, dtype=torch.float16),
             "bias": torch.zeros(out_features),
             "row_offsets": torch.zeros(rows + 1, dtype=torch.int64),
-            "row_ids": torch.zeros(entries, dtype=_ids(n_features)),
+            "row_ids": torch.zeros(entries, dtype=_id_dtype(n_features)),
             "row_values": torch.zeros(entries, dtype=torch.float16),
             "label_offsets": torch.zeros(rows + 1, dtype=torch.int64),
-            "label_ids": torch.zeros(labels, dtype=_ids(n_labels)),
+            "label_ids": torch.zeros(labels, dtype=_id_dtype(n_labels)),
         }
         for name, buffer in buffers.items():
             self.register_buffer(name, buffer)
-        self._ready: Encoder | None = None
+        self._encoder: Encoder | None = None
 
     @classmethod
-    def of(
+    def from_weights(
         cls,
         W: Tensor,
         bias: Tensor,
@@ -138,99 +147,115 @@ class RidgeKnn(Network):
         idf_power: float = 0.0,
         rare_label_boost: float = 0.0,
         forest: Forest | None = None,
-        share: float = 0.0,
+        forest_weight: float = 0.0,
         seed: int = 0,
     ) -> Self:
-        """Pack an encoder and the training rows that it is to recall.  Shapes: (f, d), (d), (n, f), (n, L)"""
-        bits = 4 if W.numel() <= SMALL else 2
-        if not knn_weight and not share:
+        """Pack a ridge regression and its training rows.  Shapes: W (f, d), bias (d), X (n, f), Y (n, L)"""
+        bits = 4 if W.numel() <= MAX_FOUR_BIT_WEIGHTS else 2
+        if not knn_weight and not forest_weight:
             X, Y = X[:0], Y[:0]
-        forest = forest if share else None
-        made = cls(
+        forest = forest if forest_weight else None
+        network = cls(
             X.shape[1], W.shape[1], Y.shape[1],
             rows=X.shape[0], entries=X.nnz, labels=Y.nnz,
-            similarity_power=similarity_power, knn_weight=knn_weight, idf_power=idf_power, rare_label_boost=rare_label_boost, bits=bits,
-            forest=None if forest is None else forest.config(), share=share, seed=seed,
+            similarity_power=similarity_power, knn_weight=knn_weight, idf_power=idf_power,
+            rare_label_boost=rare_label_boost, bits=bits,
+            forest=None if forest is None else forest.config(), forest_weight=forest_weight, seed=seed,
         )  # fmt: skip
-        made.forest = forest
-        made.codes, made.scales = quantise.pack(algebra.bind(W, made._turn()) if made.plain else W, bits)
-        made.bias = bias.detach().clone()
-        for name, matrix in (("row", X), ("label", Y)):
-            setattr(made, f"{name}_offsets", torch.from_numpy(matrix.indptr.astype(np.int64)))
-            kept = np.int16 if getattr(made, f"{name}_ids").dtype == torch.int16 else np.int32
-            setattr(made, f"{name}_ids", torch.from_numpy(matrix.indices.astype(kept)))  # the lowest bits
-        made.row_values.copy_(torch.from_numpy(np.asarray(X.data, np.float32)))
-        return made
+        network.forest = forest
+        network.codes, network.scales = quantise(algebra.bind(W, network._key()) if network.one_hot else W, bits)
+        network.bias = bias.detach().clone()
+        network.row_offsets, network.label_offsets = (torch.from_numpy(A.indptr.astype(np.int64)) for A in (X, Y))
+        network.row_ids, network.label_ids = _pack_ids(X), _pack_ids(Y)
+        network.row_values.copy_(torch.from_numpy(np.asarray(X.data, np.float32)))
+        return network
 
-    def forward(self, rows: Rows) -> Tensor:
+    def forward(self, batch: SparseBatch) -> Tensor:
         """Shapes: sparse (rows, n_features) -> (rows, out_features)"""
-        ids, starts, values = (part.cpu().numpy() for part in rows)
-        ends = np.append(starts, len(ids))
-        X = sparse.csr_array((values, ids.astype(np.int32), ends), (len(starts), self.n_features))
-        return self.encode(X).to(rows.ids.device)
+        ids, offsets, values = (tensor.cpu().numpy() for tensor in batch)
+        shape = len(offsets), self.n_features
+        X = from_arrays(values, ids, np.append(offsets, len(ids)), shape, canonical=False)
+        return self.encode(X).to(batch.ids.device)
+
+    def predict_rows(self, examples: Examples, rows: RowIndex) -> Tensor:
+        """The outputs of some rows of examples, which stay CSR all the way.  Shapes: (n) -> (n, out_features)"""
+        if isinstance(examples, SparseExamples):
+            return self.encode(examples.csr(rows)).to(self.bias.device)
+        return super().predict_rows(examples, rows)
 
     def encode(self, X: CsrArray) -> Tensor:
-        """v of rows in CSR.  Shapes: (n, f) -> (n, d)"""
+        """The outputs v of rows of norm 1.  Shapes: (n, f) -> (n, d)"""
         return self.prepare().encode(X)
 
     def prepare(self) -> Encoder:
-        """Make ready what rows are encoded with."""
-        if self._ready is None:
-            self._ready = Encoder(self)
-        return self._ready
+        """Build the tables for fast outputs, once."""
+        if self._encoder is None:
+            self._encoder = Encoder(self)
+        return self._encoder
 
     def training_rows(self) -> tuple[CsrArray, CsrArray]:
-        """The training rows and label sets that it keeps.  Shapes: -> (n, f), (n, L)"""
-        n = len(self.row_offsets) - 1
-        X = (self.row_values.float().numpy(), _as_ids(self.row_ids), self.row_offsets.numpy())
-        Y = (np.ones(len(self.label_ids), np.float32), _as_ids(self.label_ids), self.label_offsets.numpy())
-        return sparse.csr_array(X, (n, self.n_features)), sparse.csr_array(Y, (n, self.n_labels))
+        """The stored training rows and label sets, in float32.  Shapes: -> (n, f), (n, L)"""
+        n = self.n_training_rows
+        X = self.row_values.float().cpu().numpy(), _unpack_ids(self.row_ids), self.row_offsets.cpu().numpy()
+        ones = np.ones(len(self.label_ids), np.float32)
+        Y = ones, _unpack_ids(self.label_ids), self.label_offsets.cpu().numpy()
+        return (
+            from_arrays(*X, (n, self.n_features), canonical=False),
+            from_arrays(*Y, (n, self.n_labels), canonical=False),
+        )
 
     def weights(self) -> Tensor:
-        """W in float32.  Shapes: -> (f, d)"""
-        W = quantise.unpack(self.codes, self.scales, self.out_features, self.bits)
-        return algebra.unbind(W, self._turn()) if self.plain else W
+        """W in float32, on the CPU.  Shapes: -> (f, d)"""
+        W = dequantise(self.codes.cpu(), self.scales.cpu(), self.out_features, self.bits)
+        return algebra.unbind(W, self._key()) if self.one_hot else W
 
     def codebook(self) -> OrbitCodebook | OneHotCodebook:
-        """The label vectors that it was solved for."""
-        return codebook(self.n_labels, self.out_features, self.seed)
+        """The label vectors of its targets."""
+        return make_codebook(self.n_labels, self.out_features, self.seed)
 
     @property
-    def plain(self) -> bool:
-        """Whether label vectors are unit vectors, and the output their scores."""
+    def one_hot(self) -> bool:
+        """Whether label vectors are one-hot, and outputs are the labels' scores."""
         return self.n_labels <= self.out_features
 
-    def _turn(self) -> Tensor:
-        return OrbitCodebook(1, self.out_features, self.seed).vectors(torch.zeros(1, dtype=torch.long))[0]
-
-    def check(self) -> None:
-        """Raise OptionError unless the kept rows are matrices: what a file says must not be trusted."""
-        for name, size in (("row", self.n_features), ("label", self.n_labels)):
-            ends, ids = getattr(self, f"{name}_offsets").numpy(), _as_ids(getattr(self, f"{name}_ids"))
-            if ends[0] != 0 or ends[-1] != len(ids) or (np.diff(ends) < 0).any():
-                raise OptionError(f"RidgeKnn: the {name}_offsets do not cut its entries into rows")
-            if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < size:
-                raise OptionError(f"RidgeKnn: the {name}_ids must be from 0 to {size - 1}")
-        if self.forest is not None:
-            trees, rows = len(self.forest.roots), len(self.row_offsets) - 1
-            made = trees * HIGH * self.n_features, self.forest.n_leaves * self.out_features, rows * trees
-            if max(made) > TABLE:
-                raise OptionError(f"RidgeKnn: its trees would take {max(made)} numbers; at most {TABLE}")
-            self.forest.check()
+    @property
+    def codebook_name(self) -> str:
+        return "one_hot" if self.one_hot else "orbit"
 
     @property
-    def last(self) -> list[nn.Module]:
+    def n_training_rows(self) -> int:
+        """The number of stored training rows."""
+        return len(self.row_offsets) - 1
+
+    @property
+    def compressed_tensors(self) -> tuple[str, ...]:
+        rows = ("row_offsets", "row_ids", "row_values", "label_offsets", "label_ids")
+        return rows if self.forest is None else (*rows, "forest.levels", "forest.branches")
+
+    @property
+    def output_layers(self) -> list[nn.Module]:
         return [self]
 
-    def n_weights(self) -> int:
+    def n_parameters(self) -> int:
+        """The number of weights of the ridge regression."""
         return (self.n_features + 1) * self.out_features
 
+    def describe(self) -> str:
+        """What it is, in a few words."""
+        added = []
+        if self.knn_weight:
+            added.append(f"kNN residuals of {self.n_training_rows:,} training rows")
+        if self.forest is not None:
+            added.append(f"{self.forest.n_trees} trees")
+        return "ridge regression" + (f" plus {' and '.join(added)}" if added else "")
+
     def config(self) -> dict[str, Any]:
+        """JSON values that, as keyword arguments of the class, build it again."""
         return {
             "n_features": self.n_features,
             "out_features": self.out_features,
             "n_labels": self.n_labels,
-            "rows": len(self.row_offsets) - 1,
+            "rows": self.n_training_rows,
             "entries": len(self.row_ids),
             "labels": len(self.label_ids),
             "similarity_power": self.similarity_power,
@@ -239,31 +264,62 @@ class RidgeKnn(Network):
             "rare_label_boost": self.rare_label_boost,
             "bits": self.bits,
             "forest": None if self.forest is None else self.forest.config(),
-            "share": self.share,
+            "forest_weight": self.forest_weight,
             "seed": self.seed,
         }
 
+    def validate(self) -> None:
+        """Raise OptionError unless the stored rows are CSR matrices and the forest fits: a file may hold anything."""
+        for name, size in (("row", self.n_features), ("label", self.n_labels)):
+            offsets, ids = getattr(self, f"{name}_offsets").numpy(), _unpack_ids(getattr(self, f"{name}_ids"))
+            if offsets[0] != 0 or offsets[-1] != len(ids) or (np.diff(offsets) < 0).any():
+                raise OptionError(f"RidgeKnn: {name}_offsets must ascend from 0 to {len(ids)}, the number of entries")
+            if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < size:
+                raise OptionError(f"RidgeKnn: {name}_ids must be from 0 to {size - 1}")
+        if self.forest is not None:
+            trees = self.forest.n_trees
+            tables = (
+                trees * TOP_SPLITS * self.n_features,
+                self.forest.n_leaves * self.out_features,
+                self.n_training_rows * trees,
+            )
+            if max(tables) > MAX_KNN_TABLE_BYTES:
+                raise OptionError(
+                    f"RidgeKnn: a table of its forest would have {max(tables)} entries; "
+                    f"at most {MAX_KNN_TABLE_BYTES} are allowed"
+                )
+            self.forest.validate()
+
+    def _key(self) -> Tensor:
+        """The random unitary vector that W is bound with where label vectors are one-hot.  Shapes: -> (d)"""
+        return OrbitCodebook(1, self.out_features, self.seed).vectors(torch.zeros(1, dtype=torch.long))[0]
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        return self  # it stays where it works, and in its own precision
+        self._encoder = None  # it was made of the tensors before
+        return super()._apply(fn, recurse)
 
     def _load_from_state_dict(self, *arguments: Any) -> None:
         super()._load_from_state_dict(*arguments)
-        self._ready = None  # it is of the tensors before
+        self._encoder = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_ready": None}  # what is only made to be fast is made again
+        return self.__dict__ | {"_encoder": None}  # copies and pickles build their own
 
 
-def codebook(n_labels: int, dim: int, seed: int) -> OrbitCodebook | OneHotCodebook:
-    """Unit vectors as label vectors, where there are enough of them, or an orbit."""
+def make_codebook(n_labels: int, dim: int, seed: int) -> OrbitCodebook | OneHotCodebook:
+    """One-hot label vectors where d dimensions suffice for them, else an orbit."""
     return OneHotCodebook(n_labels, dim) if n_labels <= dim else OrbitCodebook(n_labels, dim, seed)
 
 
-def _ids(size: int) -> torch.dtype:
-    """Of ids below `size`: their lowest 16 bits, where these do (torch can hold uint16, but not pickle it)."""
+def _id_dtype(size: int) -> torch.dtype:
+    """The dtype of stored ids below `size`: int16 holds 16 unsigned bits, because torch cannot pickle uint16."""
     return torch.int16 if size <= 1 << 16 else torch.int32
 
 
-def _as_ids(stored: Tensor) -> NDArray[np.int32]:
-    array = stored.numpy()
-    return (array.view(np.uint16) if array.dtype == np.int16 else array).astype(np.int32)
+def _pack_ids(A: CsrArray) -> Tensor:
+    return torch.from_numpy(A.indices.astype(np.int16 if _id_dtype(A.shape[1]) == torch.int16 else np.int32))
+
+
+def _unpack_ids(stored: Tensor) -> NDArray[np.int32]:
+    ids = stored.cpu().numpy()
+    return (ids.view(np.uint16) if ids.dtype == np.int16 else ids).astype(np.int32)

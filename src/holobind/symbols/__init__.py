@@ -1,1 +1,1 @@
-"""Symbols with names: vocabularies, statements as text, structures, and how much noise to expect."""
+"""Named symbols: vocabularies, statements as text, data structures in one vector, and capacity."""

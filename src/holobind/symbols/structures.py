@@ -1,7 +1,7 @@
-"""Bags, records, sequences, stacks and trees in one vector: a few lines of algebra each.
+"""Bags, records, sequences, stacks and trees in one vector, each a few lines of algebra.
 
-Every structure encodes Python values into a statement of a vocabulary and decodes it again. What it decodes are
-`Answer`s: each carries the probability, by the noise law, that a wrong name came first (`error`).
+Every structure encodes Python values into a statement of a vocabulary and decodes the statement again. It decodes to
+`Answer`s: the `error` of an answer is the probability that crosstalk ranked a wrong name first.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from holobind import algebra
 from holobind.errors import OptionError
+from holobind.symbols import expression
 from holobind.symbols.vocabulary import Answer, Vocabulary
 from holobind.symbols.vsa import HRR, UnitaryHRR
 
@@ -23,7 +24,7 @@ Decoded: TypeAlias = "Answer | tuple[Decoded, Decoded]"
 
 @dataclass(frozen=True)
 class Bag:
-    """Names with counts: S = cat + cat + dog."""
+    """A multiset of names: S = cat + cat + dog."""
 
     vocabulary: Vocabulary
 
@@ -32,21 +33,22 @@ class Bag:
         return sum((self.vocabulary[name] for name in names), start=torch.zeros(self.vocabulary.dim))
 
     def decode(self, statement: Tensor, k: int = 100) -> list[Answer]:
-        """The names that are in it, at most k; `round(answer.response)` is how often."""
+        """The names in the bag, at most k; the count of a name is `round(answer.response)`."""
         return [answer for answer in self.vocabulary.clean_up(statement, k) if answer.present]
 
 
 @dataclass(frozen=True)
 class Record:
-    """Roles with fillers, and records within records: S = name*Jane + pet*(kind*cat + colour*red).
+    """Role-filler pairs, with nested records as fillers: S = Jane*name + (cat*kind + red*colour)*pet.
 
-    Binding does not know order: pet*kind and kind*pet are one path, so use a role at one depth only.
+    Commutative binding ignores order: the paths pet*kind and kind*pet are equal, so use a role at one depth only. VTB
+    does not commute; the role is the right operand, which can be unbound, but nested records cannot be decoded.
     """
 
     vocabulary: Vocabulary
 
     def encode(self, fillers: Mapping[str, Nested]) -> Tensor:
-        """The sum of every role bound with its filler."""
+        """The sum of all fillers, each bound with its role."""
         total = torch.zeros(self.vocabulary.dim)
         for role, filler in fillers.items():
             value = self.vocabulary[filler] if isinstance(filler, str) else self.encode(filler)
@@ -54,46 +56,52 @@ class Record:
         return total
 
     def decode(self, statement: Tensor, *paths: str) -> dict[str, Answer]:
-        """The most likely filler of each role; an inner role is reached by its path, "pet*colour"."""
+        """The most likely filler of each role; "pet*colour" is the path of a role in a nested record."""
+        for path in paths:
+            if not self.vocabulary.vsa.commutative and len(expression.names(path)) > 1:
+                raise OptionError(
+                    f"Record: the path {path!r:.60} cannot be unbound: {self.vocabulary.vsa!r} does not commute; "
+                    "unbind one role at a time with vocabulary.vsa.unbind"
+                )
         return {path: self.vocabulary.ask(statement, path, k=1)[0] for path in paths}
 
 
 @dataclass(frozen=True)
 class Sequence:
-    """Names in order: S = p*a + p^2*b + p^3*c, with p the symbol of a place."""
+    """Names in order: S = p*a + p^2*b + p^3*c, where p is the position symbol."""
 
     vocabulary: Vocabulary
 
     def encode(self, names: Iterable[str]) -> Tensor:
-        """The sum of every name bound with its place, counted from 1."""
+        """The sum of all names, each bound with its position, counted from 1."""
         total = torch.zeros(self.vocabulary.dim)
-        for place, name in enumerate(names, 1):
-            total = total + algebra.bind(self.vocabulary[name], self._place(place))
+        for position, name in enumerate(names, 1):
+            total = total + algebra.bind(self.vocabulary[name], self._position(position))
         return total
 
     def decode(self, statement: Tensor, length: int | None = None) -> list[Answer]:
-        """The name at each place; without a length, up to the first place that seems empty."""
+        """The name at each position; without `length`, up to the first position where no name is present."""
         found: list[Answer] = []
         while length is None or len(found) < length:
-            place = algebra.unbind(statement, self._place(len(found) + 1))
-            answer = self.vocabulary.clean_up(place, 1)[0]
+            unbound = algebra.unbind(statement, self._position(len(found) + 1))
+            answer = self.vocabulary.clean_up(unbound, 1)[0]
             if length is None and (not answer.present or len(found) >= self.vocabulary.dim):
                 break
             found.append(answer)
         return found
 
-    def _place(self, place: int) -> Tensor:
-        return algebra.power(_role(self.vocabulary, "place"), place)
+    def _position(self, position: int) -> Tensor:
+        return algebra.power(_role(self.vocabulary, "place"), position)  # "place" seeds the vector: do not rename it
 
 
 @dataclass(frozen=True)
 class Stack:
-    """Last in, first out: push(S, a) = a + p*S."""
+    """A last-in, first-out stack: push(S, a) = a + p*S."""
 
     vocabulary: Vocabulary
 
     def empty(self) -> Tensor:
-        """A stack with nothing on it."""
+        """The empty stack: the zero vector."""
         return torch.zeros(self.vocabulary.dim)
 
     def push(self, stack: Tensor, name: str) -> Tensor:
@@ -101,7 +109,7 @@ class Stack:
         return self.vocabulary[name] + algebra.bind(stack, _role(self.vocabulary, "below"))
 
     def pop(self, stack: Tensor) -> tuple[Answer, Tensor]:
-        """The name on top and the stack below it; an empty stack answers with a name that is not `present`."""
+        """The name on top and the remaining stack; the answer of an empty stack is not `present`."""
         top = self.vocabulary.clean_up(stack, 1)[0]
         rest = stack - self.vocabulary[top.name] if top.present else stack
         return top, algebra.unbind(rest, _role(self.vocabulary, "below"))
@@ -126,36 +134,36 @@ class Stack:
 
 @dataclass(frozen=True)
 class Tree:
-    """Pairs within pairs: ("a", ("b", "c")) is left_1*a + right_1*(left_2*b + right_2*c).
+    """A binary tree: ("a", ("b", "c")) is left_1*a + right_1*(left_2*b + right_2*c).
 
-    Every depth has sides of its own, because binding does not know order: with one left and one right for all, the
-    right of the left and the left of the right would be the same place.
+    Every depth has its own side symbols, because binding commutes: with the same two symbols at all depths, the paths
+    right, left and left, right would be equal.
     """
 
     vocabulary: Vocabulary
 
     def encode(self, tree: Branches, depth: int = 1) -> Tensor:
-        """The vector of a leaf, or of both branches under their sides."""
+        """The vector of a leaf, or the sum of both branches, each bound with its side."""
         if isinstance(tree, str):
             return self.vocabulary[tree]
         if len(tree) != 2:
-            raise OptionError(f"Tree: a branch has two sides, got {len(tree)}")
+            raise OptionError(f"Tree: a branch must have two sides, got {len(tree)}")
         left, right = (self.encode(branch, depth + 1) for branch in tree)
         return algebra.bind(left, self._side("left", depth)) + algebra.bind(right, self._side("right", depth))
 
-    def decode(self, statement: Tensor, most: int = 8, depth: int = 1) -> Decoded:
-        """The tree, at most so deep, as nested pairs of answers: what responds to a name is a leaf."""
+    def decode(self, statement: Tensor, max_depth: int = 8, depth: int = 1) -> Decoded:
+        """The tree, at most `max_depth` deep, as nested pairs of answers: where a name is present, there is a leaf."""
         answer = self.vocabulary.clean_up(statement, 1)[0]
-        if answer.present or depth > most:
+        if answer.present or depth > max_depth:
             return answer
         left, right = (algebra.unbind(statement, self._side(side, depth)) for side in ("left", "right"))
-        return self.decode(left, most, depth + 1), self.decode(right, most, depth + 1)
+        return self.decode(left, max_depth, depth + 1), self.decode(right, max_depth, depth + 1)
 
     def ask(self, statement: Tensor, *sides: str) -> Answer:
         """The leaf at the end of a path such as "right", "left"."""
         for depth, side in enumerate(sides, 1):
             if side not in ("left", "right"):
-                raise OptionError(f"Tree: a side is 'left' or 'right', got {side!r}")
+                raise OptionError(f"Tree: a side must be 'left' or 'right', got {side!r}")
             statement = algebra.unbind(statement, self._side(side, depth))
         return self.vocabulary.clean_up(statement, 1)[0]
 
@@ -164,8 +172,10 @@ class Tree:
 
 
 def _role(vocabulary: Vocabulary, name: str) -> Tensor:
-    """A unitary symbol of the structure itself: it is no name of the vocabulary, so it is never an answer."""
+    """A unitary symbol that belongs to the structure. It is no name of the vocabulary, so it is never an answer."""
     if not isinstance(vocabulary.vsa, HRR | UnitaryHRR):
         system = type(vocabulary.vsa).__name__
-        raise OptionError(f"sequences, stacks and trees need powers and exact keys of HRR; this vocabulary is {system}")
-    return algebra.unitary(vocabulary._drawn(f"\0{name}"))
+        raise OptionError(
+            f"sequences, stacks and trees need a vocabulary of an HRR system; the vsa of this one is {system}"
+        )
+    return algebra.unitary(vocabulary._draw(f"\0{name}"))

@@ -1,59 +1,69 @@
-"""Vector-symbolic architectures: one small contract, four systems.
+"""Vector-symbolic architectures: one contract (`VSA`) and four systems.
 
-system.random(n, d, generator) -> (n, d)        symbols
+system.random(n, d, generator) -> (n, d)        random symbols
 system.bind(a, b)                               a pair
-system.unbind(s, b)                             what was bound with b in s, with noise
-system.bundle(stack)                            (*batch, n, d) -> (*batch, d), a set of pairs
-system.similarity(a, b)                         cosine
+system.unbind(s, b)                             the left operands a of the pairs bind(a, b) in s, with noise
+system.invert(b)                                bind(s, invert(b)) unbinds b
+system.bundle(stack)                            (*batch, n, d) -> (*batch, d), a set of pairs; or bundle(a, b, ...)
+system.similarity(a, b)                         cosine similarity
+system.commutative                              whether bind(a, b) = bind(b, a)
 
 S = system.bundle(system.bind(x, y))
 system.similarity(system.unbind(S, y[i]), x[i])   is larger than to any other symbol, up to a capacity
+
+HRR and MAP-C commute, so a pair can be unbound by either operand. VTB does not: `unbind` takes the right operand.
 """
 
 from dataclasses import dataclass
 from math import isqrt
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from holobind import algebra
+from holobind._checks import one_of, positive
 from holobind.errors import OptionError, ShapeError
 
 
+@runtime_checkable
 class VSA(Protocol):
-    """What every system can do."""
+    """The operations of a vector-symbolic architecture."""
 
+    @property
+    def commutative(self) -> bool: ...
     def random(self, n: int, d: int, generator: torch.Generator | None = None) -> Tensor: ...
     def bind(self, a: Tensor, b: Tensor) -> Tensor: ...
     def unbind(self, s: Tensor, b: Tensor) -> Tensor: ...
     def invert(self, b: Tensor) -> Tensor: ...
-    def bundle(self, stack: Tensor) -> Tensor: ...
+    def bundle(self, vectors: Tensor, *others: Tensor) -> Tensor: ...
     def similarity(self, a: Tensor, b: Tensor) -> Tensor: ...
 
 
-class _Summed:
-    """Bundling by sum and similarity by cosine, which all systems but MAP-C share."""
+class _Base:
+    """What most systems share: commutative binding, bundling by sum, cosine similarity."""
 
-    def bundle(self, stack: Tensor) -> Tensor:
-        return stack.sum(-2)
+    commutative = True
+
+    def bundle(self, vectors: Tensor, *others: Tensor) -> Tensor:
+        return algebra.bundle(vectors, *others)
 
     def similarity(self, a: Tensor, b: Tensor) -> Tensor:
         return algebra.similarity(a, b)
 
 
 @dataclass(frozen=True)
-class HRR(_Summed):
-    """Plate's system: N(0, 1/d) symbols and circular convolution.
+class HRR(_Base):
+    """Plate's holographic reduced representations: N(0, 1/d) symbols and circular convolution.
 
-    inverse="exact" divides by the key's spectrum, as in the paper's naive curve: noise explodes where the key
-    is weak. inverse="approximate" multiplies by its conjugate, as Plate advised.
+    inverse="exact" divides by the spectrum of the key, as in the paper's naive curve. It amplifies noise at
+    frequencies where the key has little energy. inverse="approximate" multiplies by the conjugate, as Plate advised.
     """
 
     inverse: Literal["exact", "approximate"] = "exact"
 
     def __post_init__(self) -> None:
-        _check_inverse(self)
+        one_of("HRR", "inverse", self.inverse, ("exact", "approximate"))
 
     def random(self, n: int, d: int, generator: torch.Generator | None = None) -> Tensor:
         return algebra.random(n, d, generator)
@@ -69,8 +79,8 @@ class HRR(_Summed):
 
 
 @dataclass(frozen=True)
-class UnitaryHRR(_Summed):
-    """The paper's system: symbols projected to be unitary, so that the approximate inverse is exact."""
+class UnitaryHRR(_Base):
+    """The paper's system: symbols are projected to unitary vectors, for which the approximate inverse is exact."""
 
     def random(self, n: int, d: int, generator: torch.Generator | None = None) -> Tensor:
         return algebra.unitary(algebra.random(n, d, generator))
@@ -86,17 +96,28 @@ class UnitaryHRR(_Summed):
 
 
 @dataclass(frozen=True)
-class VTB(_Summed):
+class VTB(_Base):
     """Vector-derived transformation binding (Gosmann and Eliasmith 2019), for d = m * m.
 
         bind(a, b)   = sqrt(m) A B^T           A, B: the vectors as m x m matrices, row by row
         unbind(s, b) = sqrt(m) S B
+        swap(s)      = S^T                     swap(bind(a, b)) = bind(b, a)
 
-    The block-diagonal matrix of the definition is never formed: both are one batched m x m product.
+    Binding is neither commutative nor associative. The inverse is right-sided only, as in nengo-spa:
+
+        unbind(bind(a, b), b)        recovers the left operand a
+        unbind(bind(a, b), a)        is noise: a is on the wrong side
+        unbind(swap(bind(a, b)), a)  recovers the right operand b
+
+    Several keys are unbound one after the other, the outermost first: unbind(unbind(bind(bind(x, b), c), c), b).
+
+    The block-diagonal matrix of the definition is never formed: bind and unbind are one batched m x m product.
     """
 
+    commutative = False
+
     def random(self, n: int, d: int, generator: torch.Generator | None = None) -> Tensor:
-        _side(d)
+        _matrix_side(d)
         return algebra.random(n, d, generator)
 
     def bind(self, a: Tensor, b: Tensor) -> Tensor:
@@ -104,73 +125,97 @@ class VTB(_Summed):
         return (A @ B.mT * scale).flatten(-2)
 
     def unbind(self, s: Tensor, b: Tensor) -> Tensor:
+        """The left operands of the pairs in `s` whose right operand is `b`, with noise."""
         S, B, scale = self._matrices(s, b)
         return (S @ B * scale).flatten(-2)
 
     def invert(self, b: Tensor) -> Tensor:
-        m = _side(b.shape[-1])
-        return b.unflatten(-1, (m, m)).mT.flatten(-2)
+        """The approximate right inverse: bind(bind(a, b), invert(b)) is unbind(bind(a, b), b)."""
+        return _transposed(b)
+
+    def swap(self, s: Tensor) -> Tensor:
+        """Exchange the operands of every pair in `s`: swap(bind(a, b)) = bind(b, a)."""
+        return _transposed(s)
 
     def _matrices(self, a: Tensor, b: Tensor) -> tuple[Tensor, Tensor, float]:
-        _check_lengths(self, a, b)
-        m = _side(a.shape[-1])
+        _check_equal_lengths(self, a, b)
+        m = _matrix_side(a.shape[-1])
         return a.unflatten(-1, (m, m)), b.unflatten(-1, (m, m)), m**0.5
 
 
 @dataclass(frozen=True)
-class MAPC:
-    """Continuous multiply-add-permute (Gayler 1998): uniform symbols in [-1, 1], element-wise product.
+class MAPC(_Base):
+    """MAP-C, continuous multiply-add-permute (Gayler 1998): uniform symbols in [-1, 1], element-wise product.
 
-    What leaves [-1, 1] is clipped back: bundles, and answers under inverse="exact", which divides by the key
-    and is what the paper's curve shows. inverse="approximate" multiplies by the key, as is usual, and holds
-    about twice as many pairs. Division by an element that is exactly 0 answers 0.
+    Bundles are clipped to [-1, 1]. inverse="exact" divides by the key, as in the paper's curve, and clips the result
+    too; division by an element that is exactly 0 gives 0. inverse="approximate" multiplies by the key, as is usual,
+    and holds about twice as many pairs.
     """
 
     inverse: Literal["exact", "approximate"] = "exact"
 
     def __post_init__(self) -> None:
-        _check_inverse(self)
+        one_of("MAPC", "inverse", self.inverse, ("exact", "approximate"))
 
     def random(self, n: int, d: int, generator: torch.Generator | None = None) -> Tensor:
-        if n < 0 or d < 1:
-            raise OptionError(f"MAPC: wants n >= 0 and d >= 1, got n={n}, d={d}")
-        return torch.rand(n, d, generator=generator) * 2 - 1
+        shape = (positive("MAPC", "n", n, minimum=0), positive("MAPC", "d", d))
+        return torch.rand(shape, generator=generator) * 2 - 1
 
     def bind(self, a: Tensor, b: Tensor) -> Tensor:
-        _check_lengths(self, a, b)
+        _check_equal_lengths(self, a, b)
         return a * b
 
     def unbind(self, s: Tensor, b: Tensor) -> Tensor:
-        _check_lengths(self, s, b)
-        answer = s * self.invert(b)
-        return answer.clamp(-1, 1) if self.inverse == "exact" else answer
+        _check_equal_lengths(self, s, b)
+        found = s * self.invert(b)
+        return found.clamp(-1, 1) if self.inverse == "exact" else found
 
     def invert(self, b: Tensor) -> Tensor:
         if self.inverse == "approximate":
             return b
         return torch.where(b == 0, 0, torch.where(b == 0, 1, b).reciprocal())
 
-    def bundle(self, stack: Tensor) -> Tensor:
-        return stack.sum(-2).clamp(-1, 1)
-
-    def similarity(self, a: Tensor, b: Tensor) -> Tensor:
-        return algebra.similarity(a, b)
+    def bundle(self, vectors: Tensor, *others: Tensor) -> Tensor:
+        return algebra.bundle(vectors, *others).clamp(-1, 1)
 
 
-def _check_inverse(system: HRR | MAPC) -> None:
-    if system.inverse not in ("exact", "approximate"):
-        name = type(system).__name__
-        raise OptionError(f"{name}: inverse must be 'exact' or 'approximate', got {system.inverse!r}")
+# The names under which vocabularies are made and saved.
+SYSTEMS: dict[str, VSA] = {
+    "unitary-hrr": UnitaryHRR(),
+    "hrr-exact": HRR("exact"),
+    "hrr-approximate": HRR("approximate"),
+    "vtb": VTB(),
+    "map-c-exact": MAPC("exact"),
+    "map-c-approximate": MAPC("approximate"),
+}
 
 
-def _check_lengths(system: VTB | MAPC, a: Tensor, b: Tensor) -> None:
+def as_system(where: str, vsa: VSA | str) -> VSA:
+    """The system of a name in `SYSTEMS`, or `vsa` itself if it is an instance of a system."""
+    if isinstance(vsa, str) and vsa in SYSTEMS:
+        return SYSTEMS[vsa]
+    if isinstance(vsa, type) or not isinstance(vsa, VSA):
+        hint = f"; did you mean {vsa.__name__}()?" if isinstance(vsa, type) and vsa.__module__ == __name__ else ""
+        raise OptionError(
+            f"{where}: vsa must be one of {', '.join(map(repr, SYSTEMS))}, or a VSA instance such as "
+            f"holobind.vsa.VTB(); got {vsa!r:.60}{hint}"
+        )
+    return vsa
+
+
+def _check_equal_lengths(system: VTB | MAPC, a: Tensor, b: Tensor) -> None:
     if a.shape[-1:] != b.shape[-1:]:
         raise ShapeError(
             f"{type(system).__name__}: the vectors differ in length; shapes {tuple(a.shape)} and {tuple(b.shape)}"
         )
 
 
-def _side(d: int) -> int:
+def _transposed(x: Tensor) -> Tensor:
+    m = _matrix_side(x.shape[-1])
+    return x.unflatten(-1, (m, m)).mT.flatten(-2)
+
+
+def _matrix_side(d: int) -> int:
     m = isqrt(max(d, 0))
     if m * m != d or m == 0:
         raise ShapeError(

@@ -1,7 +1,7 @@
-"""Where a run of training stands, in one file: weights, the best weights so far, optimisers, and progress.
+"""Checkpoints: the weights, the best weights so far, the optimisers' states and the `TrainState` of a run in one file.
 
-A `container` of kind "checkpoint" and version 1. Its header: `run`, what must be the same for the run to be continued,
-and `progress`. Its tensors: `model.*`, `best.*` where there is a best epoch already, `optimiser.<parameter>.<what>`.
+The file is a `_storage` file of kind "checkpoint". Its header has `run`, what must be the same for the run to be
+resumed, and `state`. Its tensors are `model.*`, `best.*` once there is a best epoch, and `optimiser.<parameter>.<name>`.
 """
 
 import glob
@@ -15,9 +15,9 @@ from holobind import _storage as storage
 from holobind.errors import FileError
 from holobind.training.optimiser import RowAdam
 
-VERSION = 1
-# What an optimiser keeps for a parameter: as large as it, one number for each of its rows, or one.
-KEPT: dict[type[Optimizer], dict[str, str]] = {
+VERSION = 2
+# The state that an optimiser has for a parameter: of its shape, one value for each of its rows, or one value.
+OPTIMISER_STATE: dict[type[Optimizer], dict[str, str]] = {
     AdamW: {"step": "one", "exp_avg": "all", "exp_avg_sq": "all"},
     RowAdam: {"mean": "all", "square": "rows", "steps": "rows"},
 }
@@ -26,27 +26,27 @@ KEPT: dict[type[Optimizer], dict[str, str]] = {
 def write(
     path: Path,
     run: dict[str, Any],
-    progress: dict[str, Any],
+    state: dict[str, Any],
     model: nn.Module,
     best: dict[str, Tensor] | None,
     optimisers: list[Optimizer],
 ) -> None:
-    """Whole or not at all: the file that was there stays until the new one takes its name."""
+    """Write the file whole or not at all: the previous one stays until the new one takes its name."""
     tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
     tensors |= {f"best.{name}": tensor for name, tensor in (best or {}).items()}
-    for name, parameter, optimiser in _owned(model, optimisers):
-        state = optimiser.state.get(parameter, {})
-        tensors |= {f"optimiser.{name}.{key}": tensor for key, tensor in state.items()}
+    for name, parameter, optimiser in _parameters(model, optimisers):
+        kept = optimiser.state.get(parameter, {})
+        tensors |= {f"optimiser.{name}.{key}": tensor for key, tensor in kept.items()}
     tensors = {name: tensor.cpu() for name, tensor in tensors.items()}
-    storage.write(path, "checkpoint", VERSION, {"progress": progress, "run": run}, tensors)
+    storage.write(path, "checkpoint", VERSION, {"state": state, "run": run}, tensors)
 
 
 def read(
     path: Path, run: dict[str, Any], model: nn.Module, optimisers: list[Optimizer]
 ) -> tuple[dict[str, Any], dict[str, Tensor] | None]:
-    """Put the weights and the optimisers' states in place; give the progress, and the best weights so far.
+    """Restore the weights and the optimisers' states; return the `TrainState` and the best weights so far.
 
-    Nothing is changed unless all of the file is as it should be.
+    Nothing is changed unless the whole file is valid.
     """
     header, tensors = storage.read(path, "checkpoint", VERSION)
     if header.get("run") != run:
@@ -55,11 +55,11 @@ def read(
     weights, best = _under("model.", tensors), _under("best.", tensors)
     states: dict[nn.Parameter, tuple[Optimizer, dict[str, Tensor]]] = {}
     used = len(weights) + len(best)
-    for name, parameter, optimiser in _owned(model, optimisers):
+    for name, parameter, optimiser in _parameters(model, optimisers):
         state = _under(f"optimiser.{name}.", tensors)
         used += len(state)
         shapes = {"all": tuple(parameter.shape), "rows": tuple(parameter.shape[:1]), "one": ()}
-        keys = {key: shapes[size] for key, size in KEPT[type(optimiser)].items()}
+        keys = {key: shapes[size] for key, size in OPTIMISER_STATE[type(optimiser)].items()}
         if state and {key: tuple(tensor.shape) for key, tensor in state.items()} != keys:
             raise _damaged(path, f"the optimiser's state of {name}")
         if state:
@@ -67,17 +67,17 @@ def read(
     for part, found in (("weights", weights), ("best weights", best or weights)):
         if {name: tuple(tensor.shape) for name, tensor in found.items()} != wanted:
             raise _damaged(path, f"its {part} are not those of this model")
-    if used != len(tensors) or not isinstance(header.get("progress"), dict):
-        raise _damaged(path, "it holds something else, too, or does not say how far it is")
+    if used != len(tensors) or not isinstance(header.get("state"), dict):
+        raise _damaged(path, "it has other tensors, or no state")
     model.load_state_dict(weights)
     for parameter, (optimiser, state) in states.items():
         optimiser.state[parameter] = state
     device = next(model.parameters()).device
-    return header["progress"], {name: tensor.to(device) for name, tensor in best.items()} or None
+    return header["state"], {name: tensor.to(device) for name, tensor in best.items()} or None
 
 
-def tidy(path: Path) -> None:
-    """Remove what a killed process has left half written."""
+def remove_partial(path: Path) -> None:
+    """Remove files that a killed process has left half written."""
     for part in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
         part.unlink(missing_ok=True)
 
@@ -90,7 +90,7 @@ def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def _owned(model: nn.Module, optimisers: list[Optimizer]) -> list[tuple[str, nn.Parameter, Optimizer]]:
-    """Which optimiser has which parameter."""
+def _parameters(model: nn.Module, optimisers: list[Optimizer]) -> list[tuple[str, nn.Parameter, Optimizer]]:
+    """The name of each parameter, and the optimiser that has it."""
     owner = {id(p): optimiser for optimiser in optimisers for group in optimiser.param_groups for p in group["params"]}
     return [(name, p, owner[id(p)]) for name, p in model.named_parameters() if id(p) in owner]

@@ -1,15 +1,17 @@
-"""What to train: network, head, dimension and plan, with a choice by the data for whatever is not said."""
+"""Every option of training, once: what to build (`ModelConfig`) and how to train it (`TrainConfig`).
+
+`OPTIONS` is the table of both. The command line is made from it; the estimator's arguments, the options in a model file
+and the table in docs/training.md are tested against it. This module imports neither torch nor numpy: the command line
+reads it to show its help.
+"""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-import numpy as np
-from numpy.typing import NDArray
-
-from holobind import metrics
 from holobind.errors import OptionError
 
 NetworkName = Literal["linear", "fc", "cnn", "lstm"]
@@ -17,251 +19,395 @@ HeadName = Literal["holographic", "linear"]
 LossName = Literal["ridge", "softmax", "query", "query-abs", "regression", "bce"]
 CodebookName = Literal["orbit", "random", "naive"]
 TokenizerName = Literal["word", "bpe"]
+Precision = Literal["32-true", "bf16-mixed"]
+TrainableVector = Literal["present", "missing", "labels"]
+
+HEAD_LOSSES = {
+    "linear": ("ridge", "bce", "softmax"),
+    "holographic": ("ridge", "softmax", "query", "query-abs", "regression"),
+}
+METRICS = ("P", "nDCG", "R")  # each with a @k
+MODEL, CLOSED_FORM, TEXT, TRAINING = "Model", "Closed form", "Text networks: cnn, lstm", "Training: fc, cnn, lstm"
+
+
+# What values an option takes: a description, and a test of a value that is not None.
+
+
+@dataclass(frozen=True)
+class Values:
+    """The values an option allows.
+
+    allowed   the values in words, for help and error messages
+    type      the type of the option on the command line
+    holds     whether a value is allowed
+    """
+
+    allowed: str
+    type: type
+    holds: Callable[[Any], bool]
+
+
+def _is_number(value: Any, kind: Any = int | float) -> bool:
+    return isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def choice(names: Any) -> Values:
+    allowed = get_args(names)
+    return Values(f"one of {', '.join(allowed)}", str, lambda value: isinstance(value, str) and value in allowed)
+
+
+def integer(minimum: int) -> Values:
+    return Values(f"a whole number from {minimum}", int, lambda value: _is_number(value, int) and value >= minimum)
+
+
+def number(minimum: float, maximum: float = math.inf) -> Values:
+    allowed = f"a number from {minimum:g}" + (f" to {maximum:g}" if maximum < math.inf else "")
+    return Values(allowed, float, lambda value: _is_number(value) and minimum <= value <= maximum)
+
+
+POSITIVE = Values("a positive number", float, lambda value: _is_number(value) and value > 0)
+FRACTION = Values("a fraction from 0 to below 1", float, lambda value: _is_number(value) and 0 <= value < 1)
+FLAG = Values("True or False", bool, lambda value: isinstance(value, bool))
+FILE = Values("the path of a file", Path, lambda value: isinstance(value, str | Path))
+SIZES = Values(
+    "at least one size, such as (512,)",
+    tuple,
+    lambda value: isinstance(value, Sequence) and len(value) > 0 and all(_is_number(n, int) and n > 0 for n in value),
+)
+VECTORS = Values(
+    f"some of {', '.join(get_args(TrainableVector))}",
+    tuple,
+    lambda value: (
+        isinstance(value, Sequence) and not isinstance(value, str) and set(value) <= {*get_args(TrainableVector)}
+    ),
+)
+METRIC = Values(
+    f"one of {', '.join(METRICS)}, @ and a number from 1, such as P@1",
+    str,
+    lambda value: isinstance(value, str) and _is_metric(value),
+)
+
+
+def _is_metric(value: str) -> bool:
+    name, _, k = value.partition("@")
+    return name in METRICS and k.isdecimal() and int(k) >= 1
+
+
+def option(default: Any, values: Values, group: str, help: str, shown: str | None = None) -> Any:  # noqa: A002
+    """A field of a config.
+
+    shown   the default in words, where None stands for a choice by the data or the network
+    """
+    return field(default=default, metadata={"values": values, "group": group, "help": help, "shown": shown})
+
+
+def _check(config: Any) -> None:
+    for one in fields(config):
+        value, values = getattr(config, one.name), one.metadata["values"]
+        if (value is None and one.default is not None) or not (value is None or values.holds(value)):
+            unset = ", or None to have it chosen" if one.default is None else ""
+            raise OptionError(f"{one.name} must be {values.allowed}{unset}; got {value!r:.60}")
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What to train; None stands for a choice by the data or by the network.
+    """What to build: network, head, loss and features. None stands for a choice by the data or by the network.
 
-    network    "linear": features to output by one matrix. "fc": the paper's two hidden layers of 512. From texts,
-               word by word: "cnn", XML-CNN, and "lstm", a bidirectional LSTM with attention
-    head       "holographic", or "linear" with one output a label
-    loss       "ridge" solves a linear network in closed form (its default). Holographic heads: "softmax" (the default
-               of others), "query" (the paper's), "query-abs", "regression". Linear heads: "bce" (default), "softmax"
-    dim        numbers in the holographic output; up to 1024, or 2048 if errors are recalled, but no more than the
-               labels need
-    codebook   "orbit", "random" (the paper's), "naive" (its failed ablation); see `HolographicHead`
-    linear_skip       a linear path beside the hidden layers of fc, which starts from the closed form
-    hidden     sizes of the hidden layers: 512, 512 of fc, 512 of cnn, which has one, 256 of lstm
-    dropout    share of hidden units left out in training: 0 of fc, else 0.5
-    feature_dropout   share of the features left out: 0; of the numbers in words' vectors: 0.25 of cnn, 0.2 of lstm
-    l2        the penalty of the closed form; None: chosen on held-out rows
-    rare_label_boost       how much more rare labels weigh in the closed form of a holographic head: scores come out times
-               (n_max / n)^rare_label_boost for a label that n points have. 0.2 serves the rare_label_boost of the labels (PSP@k)
-    recall     how much of the mean error of the closed form on the 30 nearest training rows is added to its output:
-               None is chosen on held-out rows, and 0 recalls nothing, so that no row is kept. It wants a holographic
-               head with the orbit codebook, and rows of length 1 (`normalise`)
-    normalise  scale rows of features to length 1
-    text       make features of the texts, even if the data brings some; None: where errors are recalled. cnn and lstm
-               read texts in any case
-
-    Of cnn and lstm:
-
-    tokenizer      "word", or "bpe": the frequent parts of words
-    vocabulary     how many different tokens, at most
-    max_tokens        how many tokens of a text are read
-    word_vectors   a file of word vectors to start from, in the text format of GloVe, word2vec and fastText
-    embedding_dim      numbers in the vector of a word; 300, or what the file has
-    filters        of cnn, for each of its widths, 2, 4 and 8
-    hidden_size         of lstm, in each direction
-
-    Of what is trained, more in `plan.TrainConfig`:
-
-    epochs, batch_size   by the number of points
-    learning_rate  its peak: 0.001 of fc, else, and with `linear_skip`, 0.003
-    feature_learning_rate   that of the layer on features, or of words' vectors: 0.01 of fc, a feature being in few batches;
-                   else, and wherever a learning_rate is given, the same as that
+    Each option is explained where it is declared, in docs/training.md and by `holobind train --help`.
     """
 
-    network: NetworkName = "linear"
-    head: HeadName = "holographic"
-    loss: LossName | None = None
-    dim: int | None = None
-    codebook: CodebookName = "orbit"
-    trainable: Sequence[Literal["present", "missing", "labels"]] = ()
-    linear_skip: bool = False
-    hidden: Sequence[int] | None = None
-    dropout: float | None = None
-    feature_dropout: float | None = None
-    l2: float | None = None
-    rare_label_boost: float = 0.1
-    knn_weight: float | None = None
-    normalise: bool = True
-    text: bool | None = None
-    tokenizer: TokenizerName = "word"
-    vocab_size: int = 50_000
-    max_tokens: int = 500
-    word_vectors: str | Path | None = None
-    embedding_dim: int | None = None
-    filters: int = 128
-    hidden_size: int = 256
-    epochs: int | None = None
-    batch_size: int | None = None
-    learning_rate: float | None = None
-    feature_learning_rate: float | None = None
-    weight_decay: float = 0.0
-    patience: int = 3
-    validation: float = 0.1
-    precision: str = "32-true"
-    time_limit: float | None = None
-    seed: int = 0
+    network: NetworkName = option(
+        "linear",
+        choice(NetworkName),
+        MODEL,
+        "linear: one matrix from features to output. fc: hidden layers. cnn (XML-CNN) and lstm (bidirectional, with "
+        "attention) read texts token by token.",
+    )
+    head: HeadName = option(
+        "holographic", choice(HeadName), MODEL, "holographic: `dim` outputs. linear: one output for each label."
+    )
+    loss: LossName | None = option(
+        None,
+        choice(LossName),
+        MODEL,
+        "ridge: the closed form, for network linear. Holographic heads: softmax, query (the paper's), query-abs, "
+        "regression. Linear heads: bce, softmax.",
+        "ridge for linear; else softmax, or bce with a linear head",
+    )
+    dim: int | None = option(
+        None, integer(1), MODEL, "Dimensions of the holographic output.", "the labels', at most 1024, with kNN 2048"
+    )
+    codebook: CodebookName = option(
+        "orbit",
+        choice(CodebookName),
+        MODEL,
+        "Label vectors. orbit: rolls of a few vectors, scored by FFT. random: independent vectors, as in the paper. "
+        "naive: without the projection, the paper's ablation.",
+    )
+    trainable: Sequence[TrainableVector] = option(
+        (), VECTORS, MODEL, "Vectors of the holographic head that are trained: present, missing, labels."
+    )
+    linear_skip: bool = option(
+        False, FLAG, MODEL, "Add a linear layer beside the hidden layers of fc; it starts from the closed form."
+    )
+    hidden: Sequence[int] | None = option(
+        None, SIZES, MODEL, "Sizes of the hidden layers.", "512,512 for fc, 512 for cnn, 256 for lstm"
+    )
+    dropout: float | None = option(
+        None, FRACTION, MODEL, "Fraction of the hidden units dropped in training.", "0 for fc, 0.5 for cnn and lstm"
+    )
+    feature_dropout: float | None = option(
+        None,
+        FRACTION,
+        MODEL,
+        "Fraction of the features (fc) or of the elements of word vectors (cnn, lstm) dropped in training.",
+        "0 for fc, 0.25 for cnn, 0.2 for lstm",
+    )
+    normalise: bool = option(True, FLAG, MODEL, "Scale rows of features to length 1 (L2).")
+    text: bool | None = option(
+        None,
+        FLAG,
+        MODEL,
+        "Make tf-idf features from the texts, even where the data has features.",
+        "where the closed form uses kNN and the data has texts",
+    )
+    l2: float | None = option(
+        None, POSITIVE, CLOSED_FORM, "L2 penalty of the ridge regression.", "chosen on held-out rows"
+    )
+    knn_weight: float | None = option(
+        None,
+        number(0),
+        CLOSED_FORM,
+        "Weight of the mean residual of the 30 nearest training rows. 0 stores no training rows and fits no trees.",
+        "chosen on held-out rows",
+    )
+    rare_label_boost: float = option(
+        0.1,
+        number(0, 1),
+        CLOSED_FORM,
+        "Multiply the scores of a label with n of n_max rows by (n_max / n)^boost. 0 favours P@k, 0.2 favours PSP@k.",
+    )
+    tokenizer: TokenizerName = option(
+        "word", choice(TokenizerName), TEXT, "word: whole words. bpe: byte pairs, frequent parts of words."
+    )
+    vocab_size: int = option(50_000, integer(3), TEXT, "Maximum number of different tokens.")
+    max_tokens: int = option(500, integer(1), TEXT, "Maximum number of tokens read of a text.")
+    word_vectors: str | Path | None = option(
+        None, FILE, TEXT, "File of initial word vectors in the text format of GloVe, word2vec or fastText.", "none"
+    )
+    embedding_dim: int | None = option(
+        None, integer(1), TEXT, "Dimensions of a word vector.", "300, or those of the file of word vectors"
+    )
+    filters: int = option(128, integer(1), TEXT, "Filters of each width (2, 4 and 8) of cnn.")
+    hidden_size: int = option(256, integer(1), TEXT, "Hidden state of lstm in each direction.")
+    seed: int = option(0, integer(0), MODEL, "Seed of every random choice.")
 
     def __post_init__(self) -> None:
-        for name, allowed in (
-            ("network", get_args(NetworkName)),
-            ("head", get_args(HeadName)),
-            ("loss", (None, *get_args(LossName))),
-            ("codebook", get_args(CodebookName)),
-            ("tokenizer", get_args(TokenizerName)),
-        ):
-            if getattr(self, name) not in allowed:
-                said = ", ".join(str(value) for value in allowed if value is not None)
-                raise OptionError(f"{name} must be one of {said}; got {getattr(self, name)!r}")
-        for name in ("dim", "epochs", "batch_size", "embedding_dim"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, int) and value >= 1):
-                raise OptionError(f"{name} must be a whole number from 1, or None to have it chosen; got {value!r}")
-        for name, least in (("vocab_size", 3), ("max_tokens", 1), ("filters", 1), ("hidden_size", 1)):
-            value = getattr(self, name)
-            if not (isinstance(value, int) and value >= least):
-                raise OptionError(f"{name} must be a whole number from {least}; got {value!r}")
-        for name in ("l2", "learning_rate", "feature_learning_rate", "time_limit"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):
-                raise OptionError(f"{name} must be a positive number, or None; got {value!r}")
-        if not (isinstance(self.rare_label_boost, int | float) and 0 <= self.rare_label_boost <= 1):
-            raise OptionError(f"rare_label_boost is a number from 0 to 1; got {self.rare_label_boost!r}")
-        for name in ("dropout", "feature_dropout"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, int | float) and 0 <= value < 1):
-                raise OptionError(f"{name} is a share from 0 to below 1; got {value!r}")
-        fits = (
-            ("ridge", "bce", "softmax")
-            if self.head == "linear"
-            else ("ridge", "softmax", "query", "query-abs", "regression")
-        )
-        if self.loss not in (None, *fits):
-            raise OptionError(f"a {self.head} head has the losses {', '.join(fits)}; got {self.loss!r}")
+        _check(self)
+        if self.loss not in (None, *HEAD_LOSSES[self.head]):
+            raise OptionError(
+                f"a {self.head} head has the losses {', '.join(HEAD_LOSSES[self.head])}; got {self.loss!r}"
+            )
         if self.loss == "ridge" and self.network != "linear":
             raise OptionError(f"the ridge loss is solved for network 'linear'; got network {self.network!r}")
         if self.linear_skip and self.network != "fc":
-            raise OptionError(f"linear_skip is of network 'fc'; got network {self.network!r}")
-        if self.knn_weight is not None and not (
-            isinstance(self.knn_weight, int | float) and 0 <= self.knn_weight < math.inf
-        ):
-            raise OptionError(f"knn_weight is a number from 0, or None to have it chosen; got {self.knn_weight!r}")
+            raise OptionError(f"linear_skip belongs to network 'fc'; got network {self.network!r}")
         if self.knn_weight and not self._can_use_knn:
             raise OptionError(
-                "only the closed form with a holographic head, the orbit codebook and rows of length 1 recalls errors; "
-                f"got knn_weight {self.knn_weight!r} beside other options"
+                "knn_weight belongs to the closed form with a holographic head, the orbit codebook, no trainable "
+                f"vectors and normalised rows; got knn_weight {self.knn_weight!r} with other options"
             )
-        if self.hidden is not None and not len(self.hidden):
-            raise OptionError("hidden must have at least one size, as in (512,)")
         if self.network == "cnn" and self.hidden is not None and len(self.hidden) != 1:
             raise OptionError(f"network 'cnn' has one hidden layer; got {len(self.hidden)} sizes")
         if self.word_vectors is not None and self.tokenizer != "word":
-            raise OptionError(f"word_vectors are of words; take tokenizer 'word', not {self.tokenizer!r}")
+            raise OptionError(f"word_vectors belong to tokenizer 'word'; got tokenizer {self.tokenizer!r}")
 
     @property
-    def solved(self) -> bool:
-        """Whether the closed form is all there is to it."""
+    def closed_form(self) -> bool:
+        """Whether the whole model is solved in closed form, without training steps."""
         return self.network == "linear" and self.loss in (None, "ridge")
 
     @property
+    def starts_from_ridge(self) -> bool:
+        """Whether training starts from the closed form."""
+        return self.linear_skip or (self.network == "linear" and not self.closed_form)
+
+    @property
     def uses_knn(self) -> bool:
-        """Whether errors on training rows are added to the closed form."""
+        """Whether the closed form adds the residuals of the nearest training rows."""
         return self._can_use_knn and self.knn_weight != 0
 
     @property
     def _can_use_knn(self) -> bool:
         orbit = self.head == "holographic" and self.codebook == "orbit" and not self.trainable
-        return self.solved and orbit and self.normalise
+        return self.closed_form and orbit and self.normalise
 
     @property
-    def reads_words(self) -> bool:
-        """Whether the network is one for texts, word by word."""
+    def reads_tokens(self) -> bool:
+        """Whether the network reads texts token by token."""
         return self.network in ("cnn", "lstm")
-
-
-MEASURES: dict[str, Callable[[Any, NDArray[np.int64]], NDArray[np.float64]]] = {
-    "P": metrics.precision_at_k,
-    "nDCG": metrics.ndcg_at_k,
-    "R": metrics.recall_at_k,
-}
-PRECISIONS = ("32-true", "bf16-mixed")
 
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How to train.
+    """How to train. The closed form uses only the seed. None stands for a choice by the data or by the network."""
 
-    batch_size      rows of a step, over all processes together
-    learning_rate   its peak: it rises over the first `warmup` share of the steps, then falls to 0 like a cosine
-    feature_learning_rate    that of the layers of which a batch touches a few rows, of features or words; None: the same
-    clip            the max_tokens gradient; 0: any
-    patience        epochs without a better validation measure after which to stop; 0: never
-    validation      share of the training rows held out to measure on (2,000 at most)
-    measure         which of P@k, nDCG@k, R@k decides the best epoch
-    precision       "32-true" or "bf16-mixed", which pays where the processor multiplies bfloat16 (docs/scaling.md)
-    time_limit      seconds after which to have finished, the learning rate fallen to 0; None: no limit
-    """
-
-    epochs: int = 10
-    batch_size: int = 256
-    learning_rate: float = 1e-3
-    feature_learning_rate: float | None = None
-    warmup: float = 0.05
-    weight_decay: float = 0.0
-    clip: float = 1.0
-    patience: int = 3
-    validation: float = 0.1
-    measure: str = "P@1"
-    precision: str = "32-true"
-    time_limit: float | None = None
-    seed: int = 0
+    epochs: int | None = option(
+        None, integer(1), TRAINING, "Passes over the training rows.", "5 to 30, by their number"
+    )
+    batch_size: int | None = option(
+        None, integer(1), TRAINING, "Rows of a step, over all processes together.", "32 to 512, by their number"
+    )
+    learning_rate: float | None = option(
+        None, POSITIVE, TRAINING, "Peak of the learning rate.", "0.001 for fc; 0.003 for others and with --linear-skip"
+    )
+    feature_learning_rate: float | None = option(
+        None,
+        POSITIVE,
+        TRAINING,
+        "Learning rate of the first layer (sparse features or word vectors).",
+        "0.01 for fc; else, or with --learning-rate, the learning rate",
+    )
+    warmup: float = option(
+        0.05, FRACTION, TRAINING, "Fraction of the steps in which the learning rate rises; then it falls as a cosine."
+    )
+    weight_decay: float = option(0.0, number(0), TRAINING, "Weight decay of dense matrices.")
+    clip_norm: float = option(1.0, number(0), TRAINING, "Maximum norm of the gradient; 0 for no bound.")
+    patience: int = option(3, integer(0), TRAINING, "Stop after this many epochs without a better metric; 0 for never.")
+    validation_fraction: float = option(
+        0.1, FRACTION, TRAINING, "Fraction of the training rows held out for validation, 2,000 rows at most."
+    )
+    metric: str = option("P@1", METRIC, TRAINING, "Validation metric that decides the best epoch.")
+    precision: Precision = option(
+        "32-true", choice(Precision), TRAINING, "bf16-mixed pays where the processor multiplies bfloat16."
+    )
+    time_limit: float | None = option(
+        None, POSITIVE, TRAINING, "Seconds after which training ends, with the learning rate at 0.", "none"
+    )
+    seed: int = option(0, integer(0), MODEL, "Seed of every random choice.")
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch_size"):
-            if getattr(self, name) < 1:
-                raise OptionError(f"train: {name} must be 1 or more; got {getattr(self, name)}")
-        for name in ("learning_rate", "feature_learning_rate", "weight_decay", "clip", "patience", "seed"):
-            value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value >= 0):
-                raise OptionError(f"train: {name} must be a number and not negative; got {value}")
-        for name in ("warmup", "validation"):
-            if not 0 <= getattr(self, name) < 1:
-                raise OptionError(f"train: {name} is a share from 0 to below 1; got {getattr(self, name)}")
-        if self.time_limit is not None and not self.time_limit > 0:
-            raise OptionError(f"train: time_limit must be positive; got {self.time_limit}")
-        if self.precision not in PRECISIONS:
-            raise OptionError(f"train: precision must be one of {', '.join(PRECISIONS)}; got {self.precision!r}")
-        name, _, k = self.measure.partition("@")
-        if name not in MEASURES or not k.isdecimal() or int(k) < 1:
-            raise OptionError(f"train: measure must be one of {', '.join(MEASURES)} @k; got {self.measure!r}")
+        _check(self)
 
-    def pace(self, done: float) -> float:
-        """The share of its peak that a learning rate has when a share of the run is done."""
-        if done < self.warmup:
-            return done / self.warmup
-        return 0.5 * (1 + math.cos(math.pi * min(1.0, (done - self.warmup) / (1 - self.warmup))))
+    def resolve(self, n_rows: int, model: ModelConfig | None = None) -> "TrainConfig":
+        """Choose what is None: few rows need many epochs and small batches; fc has rates of its own."""
+        n_rows = max(n_rows, 1)
+        rate, feature_rate = (3e-3, None)
+        if model is None or (model.network == "fc" and not model.linear_skip):
+            rate, feature_rate = (1e-3, 1e-2 if model else None)
+        if self.learning_rate is not None:
+            rate, feature_rate = self.learning_rate, None
+        return replace(
+            self,
+            epochs=self.epochs or min(max(300_000 // n_rows, 5), 30),
+            batch_size=self.batch_size or int(min(max(2 ** round(math.log2(n_rows / 60)), 32), 512)),
+            learning_rate=rate,
+            feature_learning_rate=self.feature_learning_rate or feature_rate,
+        )
+
+    def schedule(self, progress: float) -> float:
+        """The learning rate as a fraction of its peak, when a fraction of the run is done."""
+        if progress < self.warmup:
+            return progress / self.warmup
+        return 0.5 * (1 + math.cos(math.pi * min(1.0, (progress - self.warmup) / (1 - self.warmup))))
 
 
 @dataclass
 class TrainState:
-    """Where a run is. `history` has one entry for each epoch: loss, measure (if rows were held out), seconds,
+    """Where a run is. `history` has one entry for each epoch: loss, metric (if rows were held out), seconds,
     rows a second."""
 
     epoch: int = 0
     step: int = 0  # of this epoch
     steps: int = 0  # of every epoch
     loss: float = math.nan  # mean over this epoch so far, over all processes
-    total: float = 0.0
+    total_loss: float = 0.0
     best: float = -math.inf
     best_epoch: int = -1
     seconds: float = 0.0
-    measuring: float = 0.0  # seconds that the last validation took
-    rows_a_second: float = math.nan
+    validation_seconds: float = 0.0  # of the last validation
+    rows_per_second: float = math.nan
     finished: bool = False
     history: list[dict[str, float]] = field(default_factory=list)
 
-    def possible(self, plan: TrainConfig, steps: int) -> bool:
-        """Whether a run of this plan can be here: what a file says may be anything."""
+    def is_possible(self, config: TrainConfig, steps: int) -> bool:
+        """Whether a run of this config can be here: a file may claim anything."""
+        assert config.epochs is not None
         return (
             all(type(getattr(self, name)) is type(value) for name, value in vars(TrainState()).items())
             and all(type(entry) is dict for entry in self.history)
             and self.steps == steps
-            and len(self.history) == self.epoch <= plan.epochs
+            and len(self.history) == self.epoch <= config.epochs
             and 0 <= self.step <= steps
             and -1 <= self.best_epoch < max(1, self.epoch)
             and self.seconds >= 0
         )
+
+
+@dataclass(frozen=True)
+class Option:
+    """A row of the table of options."""
+
+    name: str
+    default: Any
+    values: Values
+    group: str
+    help: str
+    shown: str | None
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def default_text(self) -> str:
+        """The default in words."""
+        if self.shown is not None:
+            return self.shown
+        if isinstance(self.default, bool):
+            return "on" if self.default else "off"
+        if isinstance(self.default, tuple):
+            return "none"
+        return f"{self.default:,}" if isinstance(self.default, int) and self.default >= 1000 else f"{self.default}"
+
+
+OPTIONS: dict[str, Option] = {
+    one.name: Option(one.name, one.default, **one.metadata) for one in (*fields(ModelConfig), *fields(TrainConfig))
+}
+MODEL_OPTIONS = tuple(one.name for one in fields(ModelConfig))
+TRAIN_OPTIONS = tuple(one.name for one in fields(TrainConfig))
+
+# Options that only one of the command line and the estimator has, and why.
+COMMAND_LINE_ONLY = {
+    "out": "the estimator has `save`",
+    "log": "the estimator has `verbose`",
+    "plot": "`model_.metadata` has the numbers",
+    "resume": "`fit` starts anew, as everywhere in scikit-learn",
+    "json": "output format",
+}
+ESTIMATOR_ONLY = {
+    "threshold": "an option of `holobind predict`",
+    "verbose": "the command line has a progress bar",
+}
+
+
+def split_options(options: Mapping[str, Any]) -> tuple[ModelConfig, TrainConfig]:
+    """The two configs of a flat mapping of options; an option that is None has its default."""
+    for name in options:
+        if name not in OPTIONS:
+            raise OptionError(f"there is no option {name!r:.40}; choose from {', '.join(OPTIONS)}")
+    given = {name: value for name, value in options.items() if value is not None}
+    pick = partial(_pick, given)
+    return ModelConfig(**pick(MODEL_OPTIONS)), TrainConfig(**pick(TRAIN_OPTIONS))
+
+
+def join_options(model: ModelConfig, train: TrainConfig) -> dict[str, Any]:
+    """The options of both configs as JSON values, without those that are None."""
+    joined = {name: value for name, value in (asdict(train) | asdict(model)).items() if value is not None}
+    if model.word_vectors is not None:
+        joined["word_vectors"] = str(model.word_vectors)
+    return joined
+
+
+def _pick(given: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: given[name] for name in names if name in given}

@@ -1,280 +1,323 @@
-"""From data to a model in one call, solved in closed form or trained.
+"""From data to a model in one call: the closed form with kNN (the default), the closed form alone, or training.
 
-model = learn(part)                                        the closed form: seconds
-model = learn(part, ModelConfig(network="fc", loss="query"))    the paper's
-model = learn(part, ModelConfig(network="cnn"))                 from the words of the texts, in their order
+model = learn(split)                                             the default: seconds
+model = learn(split, ModelConfig(network="fc", loss="query"))    the paper's
+model = learn(split, ModelConfig(network="cnn"))                 from the tokens of texts, in order
 """
 
-import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from holobind import algebra, metrics
-from holobind._types import RowIndex
-from holobind.codebooks import OrbitCodebook
+from holobind import metrics
+from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.data import Split, Tfidf
 from holobind.data.batches import Examples, SparseExamples, ragged_labels
 from holobind.data.csr import normalise_rows
 from holobind.errors import DataError, OptionError
-from holobind.heads import Head, HolographicHead, LinearHead, frequency_prior
+from holobind.heads import Head, HolographicHead, LinearHead
 from holobind.model import Model
 from holobind.networks import FC, AttentionLstm, Network, XmlCnn
-from holobind.ridge_knn.encoder import lengths
-from holobind.ridge_knn.fit import fit_ridge_knn, update_ridge_knn
-from holobind.ridge_knn.network import RidgeKnn
-from holobind.ridge_knn.ridge import RidgeSolution, default_dim, solve_ridge
-from holobind.training.config import ModelConfig, TrainConfig, TrainState
+from holobind.ridge_knn import RidgeKnn, default_dim, fit_ridge_knn, rare_label_weights, solve_ridge, update_ridge_knn
+from holobind.training.config import ModelConfig, TrainConfig, join_options
 
 if TYPE_CHECKING:
     from holobind.data.tokenizer import Tokenizer
+    from holobind.training.loop import TrainCallback
 
-HIDDEN = {"fc": (512, 512), "cnn": (512,), "lstm": (256,)}
-MOST = 1 << 32  # bytes of weights beyond which a linear output layer is refused
+HIDDEN_SIZES = {"linear": (), "fc": (512, 512), "cnn": (512,), "lstm": (256,)}
+MAX_LINEAR_HEAD_BYTES = 1 << 32
+TEMPERATURES = np.exp(np.linspace(-3, 6, 37))
+MIN_TEMPERATURE_ROWS, MAX_TEMPERATURE_ROWS, MAX_TEMPERATURE_SCORES = 16, 500, 1 << 23  # to choose the temperature on
 
 
 @dataclass(frozen=True)
 class Callbacks:
-    """Where a run reports to, and where it can be continued from; see `train.fit`."""
+    """Functions that are called as a model is made.
 
-    solving: Callable[[str, float], None] | None = None
-    training: Callable[[TrainState, TrainConfig], None] | None = None
-    checkpoint: Path | None = None
-    resume: bool = False
-    log: Path | None = None
+    on_solve   with what the solver does, and the fraction of it that is done
+    on_train   with the `TrainState` and the `TrainConfig`, after each step and each epoch
+    """
+
+    on_solve: ProgressCallback | None = None
+    on_train: "TrainCallback | None" = None
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """Training data as a network takes it: rows of features, or the tokens of texts."""
+
+    split: Split
+    X: CsrArray
+    tfidf: Tfidf | None
+    tokenizer: "Tokenizer | None"
+
+    @property
+    def Y(self) -> CsrArray:  # noqa: N802
+        return self.split.Y
+
+    @property
+    def n_features(self) -> int:
+        return int(self.X.shape[1]) if self.tokenizer is None else self.tokenizer.vocab_size
 
 
 def learn(
-    part: Split,
+    split: Split,
     config: ModelConfig | None = None,
+    train_config: TrainConfig | None = None,
     *,
     label_names: Sequence[str] | None = None,
     tfidf: Tfidf | None = None,
     metadata: dict[str, Any] | None = None,
-    watch: Callbacks | None = None,
+    callbacks: Callbacks | None = None,
+    checkpoint: Path | None = None,
+    resume: bool = False,
+    log: Path | None = None,
 ) -> Model:
-    """Train a model on a part of a dataset.
+    """Make a model from a split of a dataset.
 
-    tfidf   how its features were made of its texts, where they were: the model then reads texts, too
+    tfidf      how the features were made from the texts, where they were: the model then reads texts, too
+    metadata   JSON values to store with the model
+    checkpoint, resume, log   of training, see `loop.fit`
     """
     began = time.perf_counter()
-    config, watch = config or ModelConfig(), watch or Callbacks()
-    X, Y, tokenizer = part.X, part.Y, None
-    if config.reads_words:
-        tfidf, tokenizer = None, _tokenizer(config, part)
-    elif config.text and part.texts is None:
-        raise DataError("the data has no texts to make features of; leave out --text")
-    elif config.text or (config.text is None and config.uses_knn and (tfidf is None or tfidf.plain)):
-        made = Tfidf.fit(part.texts or [])
-        if config.text or made[0].words:
-            tfidf, X = made
-    plan = None if config.solved else _plan(config, Y.shape[0])
-    n_features = X.shape[1] if tokenizer is None else tokenizer.vocab_size
-    if 0 in (*Y.shape, n_features):
-        raise DataError(
-            f"there is nothing to learn from {Y.shape[0]} points, {n_features} features, {Y.shape[1]} labels"
-        )
-    told: dict[str, Any] = {}
+    config, train_config, callbacks = config or ModelConfig(), train_config or TrainConfig(), callbacks or Callbacks()
+    inputs = _read(split, config, tfidf)
     if config.uses_knn:
-        network, told = _recalling(X, Y, config, watch)
-        model = _with_head(network, None, Y, config, label_names, tfidf)
+        model, summary = _learn_ridge_knn(inputs, config, label_names, callbacks)
+    elif config.closed_form:
+        model, summary = _learn_ridge(inputs, config, label_names, callbacks)
     else:
-        model = _model(config, n_features, Y, label_names, tfidf, tokenizer)
-    warm = config.linear_skip or config.network == "linear"
-    if plan is None and not config.uses_knn:
-        told["ridge"] = _solve(model, X, Y, config, watch, model.frequencies.counts)
-    elif plan is not None:
-        from holobind.training import loop as train  # Fabric takes longer to import than a small closed form to solve
-
-        examples: Examples = model.examples(X) if tokenizer is None else _encoded(tokenizer, part, config)
-        if warm:  # a start that knows the rows held out would make every later epoch look worse
-            kept, held = train.split(Y.shape[0], plan.validation, plan.seed)
-            told["ridge"] = _solve(model, X[kept], Y[kept], config, watch)
-            _temper(model, examples, Y, held if len(held) else kept)
-        at = train.fit(
-            model,
-            examples,
-            Y,
-            plan,
-            checkpoint=watch.checkpoint,
-            resume=watch.resume,
-            log=watch.log,
-            on_progress=watch.training,
-            warm=warm,
-        )
-        told["training"] = {
-            "plan": asdict(plan),
-            "history": at.history,
-            "best": at.best,
-            "best epoch": at.best_epoch + 1,  # 0: the start
-        }
-    chosen = {name: value for name, value in asdict(config).items() if value is not None}
-    chosen |= {"word_vectors": str(config.word_vectors)} if config.word_vectors else {}
+        model = _build(inputs, config, label_names)
+        summary = _train(model, inputs, config, train_config, callbacks, checkpoint, resume, log)
     model.metadata = {
         **(metadata or {}),
-        "config": chosen,
-        "points": Y.shape[0],
+        "config": join_options(config, train_config),
+        "rows": split.Y.shape[0],
         "seconds": round(time.perf_counter() - began, 2),
         "threads": torch.get_num_threads(),
-        **told,
+        **summary,
     }
     return model.eval()
 
 
-def more(model: Model, part: Split, config: ModelConfig, turn: int = 1) -> None:
-    """Teach a model more data, in place: a closed form by another, anything else by one pass at a steady rate.
+def partial_fit(
+    model: Model, split: Split, config: ModelConfig, train_config: TrainConfig | None = None, n_updates: int = 1
+) -> None:
+    """Update a model with more data, in place.
 
-    The closed form of a portion, with the l2 of the first, is averaged with what there is, by numbers of points: then
-    the order of portions does not matter, but for how frequent labels are so far (`ModelConfig.rare_label_boost`). (Gradients of the
-    softmax made solved models worse: experiments/LOG.md.)
-    turn   the how-manieth time this is: another order of rows in a pass
+    The closed form of the new rows, with the l2 of the first ones, is averaged with the model's, weighted by numbers of
+    rows: then the order of updates does not matter, except through how frequent labels are so far
+    (`ModelConfig.rare_label_boost`). Any other model is trained for one pass at a constant learning rate. (Training
+    steps with the softmax made solved models worse: experiments/LOG.md.)
+
+    n_updates   how many updates this model has had, with this one: each shuffles the rows differently
     """
-    if part.Y.shape[1] != model.n_labels:
-        raise DataError(f"this model has {model.n_labels} labels; the data has {part.Y.shape[1]}")
-    if not len(part):
+    if split.Y.shape[1] != model.n_labels:
+        raise DataError(f"this model has {model.n_labels} labels; the data has {split.Y.shape[1]}")
+    if not len(split):
         return
-    examples = model.examples(model.inputs_of(part))
-    now = metrics.frequencies(part.Y)
-    after = metrics.Frequencies(model.frequencies.counts + now.counts, model.frequencies.points + now.points)
+    examples = model.examples(model.inputs_of(split))
+    now, before = metrics.frequencies(split.Y), model.frequencies
+    after = metrics.Frequencies(before.counts + now.counts, before.points + now.points)
     ridge = model.metadata.get("ridge")
-    l2 = ridge.get("l2") if isinstance(ridge, dict) else None
+    l2 = config.l2 or (ridge.get("l2") if isinstance(ridge, dict) else None)
     if isinstance(model.network, RidgeKnn) and isinstance(examples, SparseExamples):
-        rows = normalise_rows(examples.X)
-        model.network = update_ridge_knn(model.network, rows, part.Y, config.l2 or l2, model.frequencies.points)
-    elif config.solved and "training" not in model.metadata and isinstance(examples, SparseExamples):
-        before = [parameter.detach().clone() for parameter in _linear_path(model)]
-        _solve(model, examples.X, part.Y, replace(config, l2=config.l2 or l2), Callbacks(), after.counts)
+        model.network = update_ridge_knn(model.network, normalise_rows(examples.X), split.Y, l2, before.points)
+    elif config.closed_form and "training" not in model.metadata and isinstance(examples, SparseExamples):
+        old = [tensor.detach().clone() for tensor in _linear_path(model)]
+        _solve_linear_path(model, examples.X, split.Y, replace(config, l2=l2), Callbacks(), after.counts)
         with torch.no_grad():
-            for parameter, old in zip(_linear_path(model), before, strict=True):
-                parameter.lerp_(old, model.frequencies.points / after.points)
+            for tensor, was in zip(_linear_path(model), old, strict=True):
+                tensor.lerp_(was, before.points / after.points)
     else:
-        from holobind.training import loop as train
+        from holobind.training import loop
 
-        if isinstance(model.head, HolographicHead) and model.head.prior is not None:
-            model.head.prior.copy_(_prior(after, model.label_order))
-        once = replace(config, epochs=1, validation=0.0, patience=0, seed=config.seed + turn)
-        train.fit(model, examples, part.Y, _Steady(**asdict(_plan(once, len(part)))))
+        if model.head.has_prior:
+            model.head.set_prior(_head_counts(after, model.label_order))
+        train_config = (train_config or TrainConfig()).resolve(len(split), config)
+        one_pass = replace(
+            train_config, epochs=1, validation_fraction=0.0, patience=0, seed=train_config.seed + n_updates
+        )
+        loop.fit(model, examples, split.Y, one_pass, constant_rate=True)
     model.frequencies = after
 
 
-class _Steady(TrainConfig):
-    """A pass over one of many portions has no end for the rate to fall towards."""
+def _read(split: Split, config: ModelConfig, tfidf: Tfidf | None) -> _Inputs:
+    """The inputs that a config asks for: the data's features, tf-idf features of its texts, or their tokens."""
+    X, tokenizer = split.X, None
+    if config.reads_tokens:
+        tfidf, tokenizer = None, _fit_tokenizer(split, config)
+    elif config.text and split.texts is None:
+        raise DataError("the data has no texts to make features of; leave out --text")
+    elif config.text or (config.text is None and config.uses_knn and (tfidf is None or tfidf.words_only)):
+        fitted, features = Tfidf.fit(split.texts or [])
+        if config.text or fitted.words:
+            tfidf, X = fitted, features
+    inputs = _Inputs(split, X, tfidf, tokenizer)
+    if 0 in (*split.Y.shape, inputs.n_features):
+        n_rows, n_labels = split.Y.shape
+        raise DataError(
+            f"there is nothing to learn from {n_rows} rows, {inputs.n_features} features, {n_labels} labels"
+        )
+    return inputs
 
-    def pace(self, done: float) -> float:
-        return 1.0
 
-
-def _tokenizer(config: ModelConfig, part: Split) -> "Tokenizer":
+def _fit_tokenizer(split: Split, config: ModelConfig) -> "Tokenizer":
     from holobind.data.tokenizer import Tokenizer
 
-    if part.texts is None:
+    if split.texts is None:
         raise DataError(
             f"network {config.network!r} reads texts, and the data has none; give texts (the estimator: text=True), "
             "or take network 'fc'"
         )
-    return Tokenizer.train(part.texts, config.tokenizer, config.vocab_size)
+    return Tokenizer.train(split.texts, config.tokenizer, config.vocab_size)
 
 
-def _encoded(tokenizer: "Tokenizer", part: Split, config: ModelConfig) -> Examples:
-    return tokenizer.encode(part.texts or [], config.max_tokens, cache=True)
+# The three ways to make a model
 
 
-def _model(
+def _learn_ridge_knn(
+    inputs: _Inputs, config: ModelConfig, label_names: Sequence[str] | None, callbacks: Callbacks
+) -> tuple[Model, dict[str, Any]]:
+    """The closed form with the residuals of the nearest training rows."""
+    fitted = fit_ridge_knn(
+        normalise_rows(inputs.X),
+        inputs.Y,
+        dim=config.dim,
+        l2=config.l2,
+        knn_weight=config.knn_weight,
+        rare_label_boost=config.rare_label_boost,
+        seed=config.seed,
+        on_progress=callbacks.on_solve,
+    )
+    network = fitted.network
+    head = HolographicHead(None, network.n_labels, network.out_features, network.codebook_name, seed=config.seed)
+    return _assemble(network, head, inputs, config, label_names), fitted.summary()
+
+
+def _learn_ridge(
+    inputs: _Inputs, config: ModelConfig, label_names: Sequence[str] | None, callbacks: Callbacks
+) -> tuple[Model, dict[str, Any]]:
+    """The closed form alone: a linear network set to the ridge regression."""
+    model = _build(inputs, config, label_names)
+    summary = _solve_linear_path(model, inputs.X, inputs.Y, config, callbacks, model.frequencies.counts)
+    return model, {"ridge": summary}
+
+
+def _train(
+    model: Model,
+    inputs: _Inputs,
     config: ModelConfig,
-    n_features: int,
-    Y: Any,
-    label_names: Sequence[str] | None,
-    tfidf: Tfidf | None,
-    tokenizer: "Tokenizer | None",
-) -> Model:
-    L = int(Y.shape[1])
-    dim = L if config.head == "linear" else config.dim or default_dim(L)
-    direct = config.network == "linear" or config.linear_skip  # the network gives the output; the head has no layer
-    hidden = () if config.network == "linear" else HIDDEN[config.network] if config.hidden is None else config.hidden
+    train_config: TrainConfig,
+    callbacks: Callbacks,
+    checkpoint: Path | None,
+    resume: bool,
+    log: Path | None,
+) -> dict[str, Any]:
+    """Train a network, from the closed form where the config says so."""
+    from holobind.training import loop  # Fabric takes longer to import than a small closed form to solve
+
+    summary: dict[str, Any] = {}
+    train_config = train_config.resolve(len(inputs.split), config)
+    if inputs.tokenizer is None:
+        examples = model.examples(inputs.X)
+    else:
+        examples = inputs.tokenizer.encode(inputs.split.texts or [], config.max_tokens, cache=True)
+    if config.starts_from_ridge:  # a start that has seen the held-out rows would make every later epoch look worse
+        kept, held = loop.validation_split(len(inputs.split), train_config.validation_fraction, train_config.seed)
+        summary["ridge"] = _solve_linear_path(model, inputs.X[kept], inputs.Y[kept], config, callbacks)
+        _choose_temperature(model, examples, inputs.Y, held if len(held) else kept)
+    state = loop.fit(
+        model,
+        examples,
+        inputs.Y,
+        train_config,
+        checkpoint=checkpoint,
+        resume=resume,
+        log=log,
+        on_progress=callbacks.on_train,
+        warm_start=config.starts_from_ridge,
+    )
+    summary["training"] = {
+        "config": asdict(train_config),
+        "history": state.history,
+        "best": state.best,
+        "best epoch": state.best_epoch + 1,  # 0: the start
+    }
+    return summary
+
+
+# Networks and heads
+
+
+def _build(inputs: _Inputs, config: ModelConfig, label_names: Sequence[str] | None) -> Model:
+    """An untrained model: the network and head that a config asks for."""
+    n_labels = int(inputs.Y.shape[1])
+    dim = n_labels if config.head == "linear" else config.dim or default_dim(n_labels)
+    # A linear network, and a linear skip, give the output themselves: the head then has no layer.
+    network_gives_output = config.network == "linear" or config.linear_skip
+    hidden = HIDDEN_SIZES[config.network] if config.hidden is None else config.hidden
+    if config.network == "linear":
+        hidden = ()
     if config.head == "linear":
-        width = n_features if direct else hidden[-1]
-        if 4 * L * width > MOST:
+        width = inputs.n_features if network_gives_output else hidden[-1]
+        if 4 * n_labels * width > MAX_LINEAR_HEAD_BYTES:
             raise OptionError(
-                f"a linear head of {width} x {L} weights would take {4 * L * width / 2**30:.0f} GB; "
+                f"a linear head of {width} x {n_labels} weights would take {4 * n_labels * width / 2**30:.0f} GB; "
                 "take head 'holographic'"
             )
     network: Network
-    if tokenizer is not None:
-        network = _text_network(config, tokenizer, hidden)
+    if inputs.tokenizer is not None:
+        network = _text_network(config, inputs.tokenizer, hidden)
     else:
         network = FC(
-            n_features,
+            inputs.n_features,
             hidden,
-            dim if direct else None,
+            dim if network_gives_output else None,
             linear_skip=config.linear_skip,
             dropout=config.dropout or 0.0,
             feature_dropout=config.feature_dropout or 0.0,
             seed=config.seed,
         )
-    return _with_head(network, None if direct else dim, Y, config, label_names, tfidf, tokenizer)
-
-
-def _with_head(
-    network: Network,
-    width: int | None,
-    Y: Any,
-    config: ModelConfig,
-    label_names: Sequence[str] | None,
-    tfidf: Tfidf | None,
-    tokenizer: "Tokenizer | None" = None,
-) -> Model:
-    """A model of a network and the head that the config asks for.
-
-    width   of the head's layer, or None where the network gives the output itself
-    """
-    L = int(Y.shape[1])
-    inside = None if width is None else network.out_features
+    in_features = None if network_gives_output else network.out_features
     head: Head
     if config.head == "linear":
-        head = LinearHead(inside, L, "softmax" if config.loss == "softmax" else "bce", config.seed)
+        head = LinearHead(in_features, n_labels, "softmax" if config.loss == "softmax" else "bce", config.seed)
     else:
-        loss = "softmax" if config.loss in (None, "ridge") else config.loss
-        dim = network.out_features if width is None else width
-        book = "one_hot" if isinstance(network, RidgeKnn) and network.plain else config.codebook
-        head = HolographicHead(inside, L, dim, book, loss, config.seed, config.trainable)  # type: ignore[arg-type]
-    seen = metrics.frequencies(Y)
-    order = _order(head, seen) if not config.solved else None
-    if isinstance(head, HolographicHead) and head.loss_name == "softmax" and inside is not None:
-        head.prior = _prior(seen, order)
+        loss: Any = "softmax" if config.loss in (None, "ridge") else config.loss
+        head = HolographicHead(in_features, n_labels, dim, config.codebook, loss, config.seed, config.trainable)
+    return _assemble(network, head, inputs, config, label_names)
+
+
+def _assemble(
+    network: Network, head: Head, inputs: _Inputs, config: ModelConfig, label_names: Sequence[str] | None
+) -> Model:
+    frequencies = metrics.frequencies(inputs.Y)
+    order = None
+    if head.orders_labels and not config.closed_form:
+        # The most frequent labels first: rolls of one orbit base are orthogonal. That is worth a point of P@1 to the
+        # query loss on delicious (experiments/LOG.md); the closed form does not gain by it.
+        order = np.argsort(-frequencies.counts, kind="stable").astype(np.int64)
+    if head.weight is not None:
+        head.set_prior(_head_counts(frequencies, order))
     return Model(
         network,
         head,
-        seen,
+        frequencies,
         normalise=config.normalise,
-        tfidf=tfidf,
-        tokenizer=tokenizer,
+        tfidf=inputs.tfidf,
+        tokenizer=inputs.tokenizer,
         max_tokens=config.max_tokens,
         label_names=label_names,
         label_order=order,
     )
-
-
-def _prior(seen: metrics.Frequencies, label_order: NDArray[np.int64] | None) -> Tensor:
-    return frequency_prior(torch.from_numpy(seen.counts if label_order is None else seen.counts[label_order]))
-
-
-def _order(head: Head, seen: metrics.Frequencies) -> NDArray[np.int64] | None:
-    """The most frequent labels first, where an orbit has several bases: rolls of one base do not disturb each other.
-
-    Worth a point of P@1 to the query loss on delicious (experiments/LOG.md); the closed form does not gain by it.
-    """
-    if not isinstance(head, HolographicHead) or not isinstance(head.codebook, OrbitCodebook):
-        return None
-    if head.n_labels <= head.codebook.dim:
-        return None
-    return np.argsort(-seen.counts, kind="stable").astype(np.int64)
 
 
 def _text_network(config: ModelConfig, tokenizer: "Tokenizer", hidden: Sequence[int]) -> Network:
@@ -291,130 +334,61 @@ def _text_network(config: ModelConfig, tokenizer: "Tokenizer", hidden: Sequence[
     return AttentionLstm(tokenizer.vocab_size, hidden_size=config.hidden_size, layers=hidden, **options)
 
 
-def _solve(
-    model: Model, X: Any, Y: Any, config: ModelConfig, watch: Callbacks, counts: NDArray[np.int64] | None = None
-) -> dict[str, Any]:
-    """Set the linear path of a model to the closed form, and tell how that went.
-
-    counts   of labels, by which rare ones weigh more; None where training goes on from here
-    """
-    rows = normalise_rows(X) if config.normalise else X
-    head = model.head
-    # A linear head's scores are the output itself: an orthonormal codebook of L numbers, and its scores at the end.
-    book = OrbitCodebook(head.n_labels, head.n_labels) if isinstance(head, LinearHead) else head.codebook
-    longer = None if counts is None or isinstance(head, LinearHead) else lengths(counts, config.rare_label_boost)
-    found = solve_ridge(
-        rows,
-        model.arranged(Y),
-        book,
-        config.l2,
-        label_weights=longer,
-        seed=config.seed,
-        on_progress=watch.solving,
-    )
-    W, bias = found.weights, found.bias
-    if isinstance(head, HolographicHead) and head.loss_name != "softmax":  # these heads unbind p before they read
-        with torch.no_grad():
-            p = head._keys()[0]
-            W, bias = algebra.bind(W, p), algebra.bind(bias, p)
-    if isinstance(head, LinearHead):
-        W, bias = book.scores(W), book.scores(bias)
-        if head.loss_name == "bce":  # logits: sigmoid(4 y - 2) is near y around 1/2, where it decides
-            W, bias = 4 * W, 4 * bias - 2
-    path, offset = _linear_path(model)
-    with torch.no_grad():
-        path.copy_(W)
-        offset.copy_(bias)
-    return _told(found)
+def _head_counts(frequencies: metrics.Frequencies, label_order: IntArray | None) -> Tensor:
+    """How often each label occurs, in the head's order of labels.  Shapes: -> (L)"""
+    return torch.from_numpy(frequencies.counts if label_order is None else frequencies.counts[label_order])
 
 
-def _recalling(X: Any, Y: Any, config: ModelConfig, watch: Callbacks) -> tuple[RidgeKnn, dict[str, Any]]:
-    """The encoder that recalls its errors, and how that went."""
-    found = fit_ridge_knn(
-        normalise_rows(X),
-        Y,
-        dim=config.dim,
-        l2=config.l2,
-        knn_weight=config.knn_weight,
-        rare_label_boost=config.rare_label_boost,
-        seed=config.seed,
-        on_progress=watch.solving,
-    )
-    network = found.network
-    said = {
-        "knn_weight": network.knn_weight,
-        "similarity_power": network.similarity_power,
-        "idf_power": network.idf_power,
-        "forest_weight": network.share,
-        "rows": len(network.row_offsets) - 1,
-        "validation": [[*at, round(score, 3)] for *at, score in found.validation],
-    }
-    return network, {"ridge": _told(found.solution), "knn": said}
-
-
-def _told(found: RidgeSolution) -> dict[str, Any]:
-    return {
-        "l2": found.l2,
-        "system": found.system,
-        "iterations": found.iterations,
-        "residual": found.residual,
-        "converged": found.converged,
-        "seconds": round(found.seconds, 2),
-        "validation": [[round(l2, 6), round(score, 3)] for l2, score in found.validation],
-    }
+# The closed form in a linear path
 
 
 def _linear_path(model: Model) -> tuple[Tensor, Tensor]:
-    """The matrix and the offset that make x W + b of a linear network, or of the path beside a deep one."""
-    network = model.network
-    assert isinstance(network, FC)
-    if network.linear_skip is None:
-        return network.first.weight, network.offset
-    return network.linear_skip.weight, network.layers[-1].bias  # type: ignore[return-value]
+    path = model.network.linear_path()
+    assert path is not None
+    return path
 
 
-def _temper(model: Model, examples: Examples, Y: Any, rows: RowIndex) -> None:
-    """Make the softmax over a solved model's scores as sharp as fits rows that it has not seen best.
+def _solve_linear_path(
+    model: Model, X: CsrArray, Y: CsrArray, config: ModelConfig, callbacks: Callbacks, counts: IntArray | None = None
+) -> dict[str, Any]:
+    """Set x W + b of a model to the closed form, and return the solver's summary.
 
-    Scores of the closed form run from 0 to 1, give or take: over thousands of labels their softmax is all but flat, and
-    training would blow up the weights first and forget what was solved.
+    counts   of labels, by which rare ones are boosted; None where training continues from here
+    """
+    head = model.head
+    boosts = counts is not None and head.boosts_rare_labels
+    solution = solve_ridge(
+        normalise_rows(X) if config.normalise else X,
+        model.to_head_labels(Y),
+        head.ridge_codebook(),
+        config.l2,
+        label_weights=rare_label_weights(counts, config.rare_label_boost) if boosts else None,
+        seed=config.seed,
+        on_progress=callbacks.on_solve,
+    )
+    with torch.no_grad():
+        for tensor, solved in zip(_linear_path(model), head.from_ridge(solution.weights, solution.bias), strict=True):
+            tensor.copy_(solved)
+    return solution.summary()
+
+
+def _choose_temperature(model: Model, examples: Examples, Y: CsrArray, rows: RowIndex) -> None:
+    """Choose the softmax temperature of a solved model that fits held-out rows best.
+
+    Scores of the closed form are about 0 to 1: over thousands of labels their softmax is almost uniform, and training
+    would first enlarge the weights and forget the solution.
     """
     head = model.head
     if head.loss_name != "softmax":
         return
-    rows = rows[: int(np.clip(2**23 // model.n_labels, 16, 500))]
+    n_rows = int(np.clip(MAX_TEMPERATURE_SCORES // model.n_labels, MIN_TEMPERATURE_ROWS, MAX_TEMPERATURE_ROWS))
+    rows = rows[:n_rows]
     with torch.no_grad():
-        if isinstance(head, HolographicHead) and head.log_temperature is not None:
-            head.log_temperature.zero_()
+        head.set_temperature(1.0)
         h = model.network(examples.batch(rows))
         labels, offsets = ragged_labels(Y, rows)
-        places = model.places(labels)
-        sharpest = min(np.exp(np.linspace(-3, 6, 37)), key=lambda t: float(head.loss(t * h, places, offsets)))
-        if isinstance(head, HolographicHead) and head.log_temperature is not None:
-            head.log_temperature.fill_(math.log(sharpest))
-            return
-        for parameter in _linear_path(model):
-            parameter.mul_(sharpest)
-
-
-def _plan(config: ModelConfig, points: int) -> TrainConfig:
-    """Few points want many epochs and small batches."""
-    points = max(points, 1)
-    batch = config.batch_size or int(np.clip(2 ** round(np.log2(points / 60)), 32, 512))
-    epochs = config.epochs or int(np.clip(300_000 // points, 5, 30))
-    from_scratch = config.network == "fc" and not config.linear_skip
-    rate, feature_learning_rate = (1e-3, 1e-2) if from_scratch else (3e-3, None)
-    if config.learning_rate is not None:
-        rate, feature_learning_rate = config.learning_rate, None
-    return TrainConfig(
-        epochs=epochs,
-        batch_size=batch,
-        learning_rate=rate,
-        feature_learning_rate=config.feature_learning_rate or feature_learning_rate,
-        weight_decay=config.weight_decay,
-        patience=config.patience,
-        validation=config.validation,
-        precision=config.precision,
-        time_limit=config.time_limit,
-        seed=config.seed,
-    )
+        head_labels = model.head_label_ids(labels)
+        best = min(TEMPERATURES, key=lambda t: float(head.loss(t * h, head_labels, offsets)))
+        if not head.set_temperature(float(best)):
+            for tensor in _linear_path(model):
+                tensor.mul_(best)

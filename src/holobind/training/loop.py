@@ -1,11 +1,11 @@
-"""The one training loop, for any network and head, on one process or many (Lightning Fabric).
+"""The training loop, for any network and head, on one process or many (Lightning Fabric).
 
-Every random choice follows from (seed, epoch, step, process): the split, the order of an epoch, what dropout leaves
-out. A run that was stopped and resumed from its checkpoint is therefore the run that was not.
+Every random choice follows from (seed, epoch, step, process): the split, the order of an epoch, dropout. A run that is
+stopped and resumed from its checkpoint therefore ends with the same weights as an uninterrupted one.
 
-Several processes (torchrun) share every batch: each reads its rows of it, DistributedDataParallel sums the gradients,
-and all take the same step. What they must agree on at each step, the loss, the clock and whether to stop, is one more
-sum of three numbers.
+Several processes (torchrun) divide every batch: each reads its rows, DistributedDataParallel sums the gradients, and
+all take the same step. At each step one all-reduce of three values gives all of them the same loss, the same clock and
+the same decision to stop.
 """
 
 import json
@@ -28,62 +28,72 @@ from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
-from holobind._types import RowIndex
-from holobind.data.batches import Examples, bucketed, portions, ragged_labels
-from holobind.data.csr import label_rows
-from holobind.errors import FileError, OptionError, Stopped
-from holobind.model import BATCH, Model
-from holobind.training import checkpoint as stored
-from holobind.training.config import MEASURES, TrainConfig, TrainState
+from holobind import metrics
+from holobind._types import CsrArray, RowIndex
+from holobind.data.batches import Examples, length_buckets, prediction_batches, ragged_labels
+from holobind.data.csr import take_rows
+from holobind.data.holdout import holdout
+from holobind.errors import FileError, OptionError, TrainingInterrupted
+from holobind.model import MAX_BATCH_ROWS, Model
+from holobind.training import checkpoint as checkpoints
+from holobind.training.config import TrainConfig, TrainState
 from holobind.training.optimiser import RowAdam
 
-__all__ = ["TrainConfig", "TrainState", "Stopped", "clip", "fit", "launch", "optimisers", "split"]
+MAX_VALIDATION_ROWS = 2000
+CHECKPOINT_SECONDS = 600.0
+REPEATED_SIGNAL_SECONDS = 1.0  # a signal that comes again within this time counts once
 
-AGAIN = 1.0  # seconds after which a second signal is meant as one
+METRIC_FUNCTIONS = {"P": metrics.precision_at_k, "nDCG": metrics.ndcg_at_k, "R": metrics.recall_at_k}
+
+TrainCallback = Callable[[TrainState, TrainConfig], None]
 
 
 def fit(
     model: Model,
     examples: Examples,
-    Y: Any,
-    plan: TrainConfig | None = None,
+    Y: CsrArray,
+    config: TrainConfig | None = None,
     *,
     checkpoint: Path | None = None,
     resume: bool = False,
     log: Path | None = None,
-    on_progress: Callable[[TrainState, TrainConfig], None] | None = None,
-    every: float = 600.0,
-    warm: bool = False,
+    on_progress: TrainCallback | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    warm_start: bool = False,
+    constant_rate: bool = False,
     fabric: Fabric | None = None,
 ) -> TrainState:
     """Train `model` in place; it ends with the weights of its best epoch.
 
-    checkpoint   a file to continue from, written after each epoch, every `every` seconds and when told to stop
-    resume       continue from it, if it is there; the result is that of a run without interruption, to the bit (but
-                 not with a time limit, which makes the learning rate depend on the clock)
-    log          a file that gets a line of JSON for each epoch of this run
-    warm         the model has learned before: if no epoch is better than its start, it ends as it began
+    checkpoint      a file to resume from, written after each epoch, every `checkpoint_seconds` and on a signal to stop
+    resume          continue from it, if it exists; the result is that of an uninterrupted run, to the bit (but not with
+                    a time limit, which makes the learning rate depend on the clock)
+    log             a file that gets a line of JSON for each epoch of this run
+    warm_start      the model was trained or solved before: if no epoch is better than its start, it ends unchanged
+    constant_rate   keep the learning rate at its peak, for one pass over each of many portions of data
 
     Under torchrun all processes call it with the same arguments; the checkpoint is on a file system that they share.
     """
-    plan = plan or TrainConfig()
     if len(examples) != Y.shape[0] or len(examples) < 1:
         raise OptionError(f"train: wants as many inputs as rows of labels; got {len(examples)} and {Y.shape[0]}")
-    fabric = fabric or launch(plan.precision, sparse=bool(_by_row(model)))
-    run = _Run(model, examples, Y, plan, fabric, checkpoint, log, on_progress, every, warm)
+    config = (config or TrainConfig()).resolve(len(examples))
+    fabric = fabric or launch(config.precision, sparse=bool(_sparse_weights(model)))
+    run = _Run(model, examples, Y, config, fabric, on_progress)
+    run.checkpoint, run.log, run.checkpoint_seconds = checkpoint, log if run.is_main else None, checkpoint_seconds
+    run.warm_start, run.constant_rate = warm_start, constant_rate
     if resume and checkpoint is not None:
-        run.restore()
-    run.go()
-    return run.at
+        run.restore(checkpoint)
+    run.run()
+    return run.state
 
 
 def launch(precision: str = "32-true", *, sparse: bool = True) -> Fabric:
-    """A Fabric for this process, or for this one of several that torchrun has started.
+    """A Fabric for this process, which may be one of several that torchrun has started.
 
-    sparse   whether gradients are: nccl cannot sum those, so that GPUs then talk by gloo, too
+    sparse   whether gradients are sparse: nccl cannot sum these, so GPUs then use gloo as well
     """
     world, local = (int(os.environ.get(name, "1")) for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-    # The buffers of heads are drawn from the seed and the same everywhere, so no step need send them.
+    # The buffers of heads are drawn from the seed and are the same everywhere: no step need send them.
     several = DDPStrategy(process_group_backend="gloo" if sparse else None, forward_sync_buffers=False)
     fabric = Fabric(
         accelerator="cuda" if torch.cuda.is_available() else "cpu",
@@ -96,70 +106,71 @@ def launch(precision: str = "32-true", *, sparse: bool = True) -> Fabric:
     return fabric
 
 
-def split(n: int, share: float, seed: int) -> tuple[RowIndex, RowIndex]:
-    """Rows to train on and rows to measure on, both ascending."""
-    order = np.random.default_rng([seed, 1]).permutation(n)
-    held = min(2000, int(n * share))
-    return np.sort(order[held:]), np.sort(order[:held])
+def validation_split(n: int, fraction: float, seed: int) -> tuple[RowIndex, RowIndex]:
+    """Rows to train on and rows held out for validation, both ascending."""
+    return holdout(n, min(MAX_VALIDATION_ROWS, int(n * fraction)), [seed, 1])
 
 
 class _Run:
+    checkpoint: Path | None = None
+    log: Path | None = None
+    checkpoint_seconds = CHECKPOINT_SECONDS
+    warm_start = False
+    constant_rate = False
+
     def __init__(
         self,
         model: Model,
         examples: Examples,
-        Y: Any,
-        plan: TrainConfig,
+        Y: CsrArray,
+        config: TrainConfig,
         fabric: Fabric,
-        checkpoint: Path | None,
-        log: Path | None,
-        on_progress: Callable[[TrainState, TrainConfig], None] | None,
-        every: float,
-        warm: bool,
+        on_progress: TrainCallback | None,
     ) -> None:
-        self.model, self.examples, self.Y, self.plan, self.fabric = model, examples, Y, plan, fabric
-        self.first, self.warm = fabric.global_rank == 0, warm
-        self.checkpoint, self.log, self.every = checkpoint, log if self.first else None, every
-        self.tell = on_progress if self.first and on_progress else lambda at, plan: None
-        self.kept, self.held = split(len(examples), plan.validation, plan.seed)
-        self.at = TrainState(steps=-(-len(self.kept) // plan.batch_size))
+        self.model, self.examples, self.Y, self.config, self.fabric = model, examples, Y, config, fabric
+        self.is_main = fabric.global_rank == 0
+        self.on_progress = on_progress if self.is_main and on_progress else lambda state, config: None
+        self.kept, self.held_out = validation_split(len(examples), config.validation_fraction, config.seed)
+        assert config.epochs is not None and config.batch_size is not None
+        self.epochs, self.batch_size = config.epochs, config.batch_size
+        self.state = TrainState(steps=-(-len(self.kept) // self.batch_size))
         self.best: dict[str, Tensor] | None = None
-        self.optimisers = optimisers(model, plan)
-        # Fabric's optimisers delegate to these, so a state restored into these is the one that is used.
+        self.optimisers = optimisers(model, config)
+        # Fabric's optimisers delegate to these, so a state restored into these is used.
         self.wrapped, *self.steppers = _setup(fabric, model, self.optimisers)
 
-    def go(self) -> None:
-        at = self.at
-        self.began = time.monotonic() - at.seconds
+    def run(self) -> None:
+        state = self.state
+        self.began = time.monotonic() - state.seconds
         written = time.monotonic()
-        if self.checkpoint is not None and self.first:
-            stored.tidy(self.checkpoint)
-        if self.log is not None:  # what it has of later epochs than the checkpoint will be trained again
-            self.log.write_text("".join(map(_line, at.history)), encoding="utf-8")
+        if self.checkpoint is not None and self.is_main:
+            checkpoints.remove_partial(self.checkpoint)
+        if self.log is not None:  # epochs after the checkpoint are trained, and logged, again
+            self.log.write_text("".join(map(_json_line, state.history)), encoding="utf-8")
         self.model.train()
         devices = [self.fabric.device] if self.fabric.device.type == "cuda" else []
-        with _signals() as told, torch.random.fork_rng(devices):
-            if self.warm and len(self.held) and not at.history and not at.step:
-                self.keep(self.measure())
-                at.best_epoch = -1  # before the first
-            while not at.finished:
-                rows, since = 0, time.monotonic()
-                for index in self.batches():
-                    loss = self.step(index)
-                    stop, loss, at.seconds = self.summed(bool(told), loss / self.fabric.world_size, self.clock())
-                    self.count(loss)
-                    rows += len(index)
-                    at.rows_a_second = rows / max(1e-9, time.monotonic() - since)
-                    self.tell(at, self.plan)
+        with _stop_signals() as signals, torch.random.fork_rng(devices):
+            if self.warm_start and len(self.held_out) and not state.history and not state.step:
+                self.keep_best(self.validate())
+                state.best_epoch = -1  # before the first
+            while not state.finished:
+                n_rows, since = 0, time.monotonic()
+                for rows in self.batches():
+                    loss = self.step(rows) / self.fabric.world_size
+                    stop, loss, state.seconds = self.all_reduce(bool(signals), loss, self.clock())
+                    self.add_loss(loss)
+                    n_rows += len(rows)
+                    state.rows_per_second = n_rows / max(1e-9, time.monotonic() - since)
+                    self.on_progress(state, self.config)
                     if stop:
                         self.write()
-                        raise Stopped
-                    if self.late():
+                        raise TrainingInterrupted
+                    if self.out_of_time():
                         break
-                    if time.monotonic() - written > self.every and at.step < at.steps:
+                    if time.monotonic() - written > self.checkpoint_seconds and state.step < state.steps:
                         self.write()
                         written = time.monotonic()
-                self.end_of_epoch()
+                self.end_epoch()
                 self.write()
                 written = time.monotonic()
         if self.best is not None:
@@ -167,112 +178,115 @@ class _Run:
         self.model.eval()
 
     def batches(self) -> Iterator[RowIndex]:
-        """What is left of this epoch; texts of like length together."""
-        order = np.random.default_rng([self.plan.seed, 2, self.at.epoch]).permutation(self.kept)
-        size, sizes = self.plan.batch_size, self.examples.sizes
-        if sizes is not None:
-            yield from islice(bucketed(sizes, order, size, [self.plan.seed, 4, self.at.epoch]), self.at.step, None)
+        """The batches left of this epoch; texts of similar length share one."""
+        seed, epoch, step, size = self.config.seed, self.state.epoch, self.state.step, self.batch_size
+        order = np.random.default_rng([seed, 2, epoch]).permutation(self.kept)
+        if self.examples.sizes is not None:
+            yield from islice(length_buckets(self.examples.sizes, order, size, [seed, 4, epoch]), step, None)
             return
-        for first in range(self.at.step * size, len(order), size):
+        for first in range(step * size, len(order), size):
             yield order[first : first + size]
 
-    def step(self, index: RowIndex) -> float:
-        """One step of all processes; the loss of this one's rows, as a part of the mean over processes."""
+    def step(self, batch: RowIndex) -> float:
+        """One step of all processes. Returns the loss of this one's rows; the mean over processes is the batch's."""
         fabric, rank, world = self.fabric, self.fabric.global_rank, self.fabric.world_size
-        pace = self.pace()
+        factor = self.rate_factor()
         for optimiser in self.optimisers:
             for group in optimiser.param_groups:
-                group["lr"] = pace * optimiser.defaults["lr"]
-        chance = np.random.SeedSequence([self.plan.seed, 3, self.at.epoch, self.at.step, rank])
+                group["lr"] = factor * optimiser.defaults["lr"]
+        chance = np.random.SeedSequence([self.config.seed, 3, self.state.epoch, self.state.step, rank])
         _seed(int(chance.generate_state(1, np.uint64)[0]), fabric.device)
-        rows = index[rank::world]
-        # A process without rows of a last batch takes one for nothing: every parameter must have its gradient.
-        mine = rows if len(rows) else index[:1]
+        rows = batch[rank::world]
+        # A process without rows of a last batch takes one row with weight 0: every parameter must have a gradient.
+        mine = rows if len(rows) else batch[:1]
         inputs, (labels, offsets) = self.examples.batch(mine), ragged_labels(self.Y, mine)
         loss = self.wrapped(inputs.to(fabric.device), labels.to(fabric.device), offsets.to(fabric.device))
-        # The mean over processes of these is the mean over the rows of the whole batch.
-        loss = loss * (len(rows) * world / len(index))
+        loss = loss * (len(rows) * world / len(batch))
         fabric.backward(loss)
-        if self.plan.clip:
-            clip(self.model.parameters(), self.plan.clip)
+        if self.config.clip_norm:
+            clip_gradients(self.model.parameters(), self.config.clip_norm)
         for stepper in self.steppers:
             stepper.step()
             stepper.zero_grad()
         return float(loss.detach())
 
-    def pace(self) -> float:
-        at, plan = self.at, self.plan
-        done = (at.epoch + (at.step + 0.5) / at.steps) / plan.epochs  # the middle of the step: no step has rate 0
-        if plan.time_limit is not None:
-            done = max(done, at.seconds / max(1e-9, plan.time_limit - at.measuring))
-        return plan.pace(done)
+    def rate_factor(self) -> float:
+        """The learning rate as a fraction of its peak, at the middle of the step: no step has rate 0."""
+        if self.constant_rate:
+            return 1.0
+        state, limit = self.state, self.config.time_limit
+        done = (state.epoch + (state.step + 0.5) / state.steps) / self.epochs
+        if limit is not None:
+            done = max(done, state.seconds / max(1e-9, limit - state.validation_seconds))
+        return self.config.schedule(done)
 
-    def count(self, loss: float) -> None:
-        at = self.at
-        at.step += 1
-        at.total += loss
-        at.loss = at.total / at.step
+    def add_loss(self, loss: float) -> None:
+        state = self.state
+        state.step += 1
+        state.total_loss += loss
+        state.loss = state.total_loss / state.step
         if not math.isfinite(loss):
             raise OptionError(
-                f"train: the loss is {loss} at step {at.step} of epoch {at.epoch + 1}; take a learning_rate below "
-                f"{self.plan.learning_rate:g}, and see that the features are finite"
+                f"train: the loss is {loss} at step {state.step} of epoch {state.epoch + 1}; take a learning_rate "
+                f"below {self.config.learning_rate:g}, and see that the features are finite"
             )
 
-    def end_of_epoch(self) -> None:
-        at, plan = self.at, self.plan
-        measured = self.measure()
-        before, (at.seconds,) = at.seconds, self.summed(self.clock())
-        at.measuring = at.seconds - before
-        at.history.append(
+    def end_epoch(self) -> None:
+        state, config = self.state, self.config
+        metric = self.validate()
+        before, (state.seconds,) = state.seconds, self.all_reduce(self.clock())
+        state.validation_seconds = state.seconds - before
+        state.history.append(
             {
-                "epoch": at.epoch + 1,
-                "loss": at.loss,
-                **({plan.measure: measured} if len(self.held) else {}),
-                "seconds": round(at.seconds, 3),
-                "rows a second": round(at.rows_a_second, 1),
+                "epoch": state.epoch + 1,
+                "loss": state.loss,
+                **({config.metric: metric} if len(self.held_out) else {}),
+                "seconds": round(state.seconds, 3),
+                "rows per second": round(state.rows_per_second, 1),
             }
         )
         if self.log is not None:
             with self.log.open("a", encoding="utf-8") as file:
-                file.write(_line(at.history[-1]))
-        if measured > at.best:
-            self.keep(measured)
-        impatient = bool(len(self.held)) and 0 < plan.patience <= at.epoch - at.best_epoch
-        at.epoch, at.step, at.total = at.epoch + 1, 0, 0.0
-        at.finished = at.epoch >= plan.epochs or impatient or self.late()
-        self.tell(at, plan)
+                file.write(_json_line(state.history[-1]))
+        if metric > state.best:
+            self.keep_best(metric)
+        stops_early = bool(len(self.held_out)) and 0 < config.patience <= state.epoch - state.best_epoch
+        state.epoch, state.step, state.total_loss = state.epoch + 1, 0, 0.0
+        state.finished = state.epoch >= self.epochs or stops_early or self.out_of_time()
+        self.on_progress(state, config)
 
-    def keep(self, measured: float) -> None:
-        self.at.best, self.at.best_epoch = measured, self.at.epoch
+    def keep_best(self, metric: float) -> None:
+        self.state.best, self.state.best_epoch = metric, self.state.epoch
         self.best = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
 
-    def measure(self) -> float:
-        """The plan's measure on the rows held out; without any, minus the training loss."""
-        if not len(self.held):
-            return -self.at.loss
-        name, _, at = self.plan.measure.partition("@")
+    def validate(self) -> float:
+        """The validation metric on the held-out rows; without any, minus the training loss."""
+        if not len(self.held_out):
+            return -self.state.loss
+        name, _, at = self.config.metric.partition("@")
         k = min(int(at), self.model.n_labels)
-        mine = self.held[self.fabric.global_rank :: self.fabric.world_size]
+        mine = self.held_out[self.fabric.global_rank :: self.fabric.world_size]
         total = 0.0
         self.model.eval()
-        for index in portions(self.examples, mine, BATCH):
+        for rows in prediction_batches(self.examples, mine, MAX_BATCH_ROWS):
             with torch.inference_mode():
-                h = self.model.network(self.examples.batch(index).to(self.fabric.device))
-            top = self.model.best(h, k)[1].cpu().numpy()
-            total += float(MEASURES[name](label_rows(self.Y, index), top)[-1]) * len(index)
+                h = self.model.network(self.examples.batch(rows).to(self.fabric.device))
+            top = self.model.top_k_of_output(h, k)[1].cpu().numpy()
+            total += float(METRIC_FUNCTIONS[name](take_rows(self.Y, rows), top)[-1]) * len(rows)
         self.model.train()
-        return self.summed(total)[0] / len(self.held)
+        return self.all_reduce(total)[0] / len(self.held_out)
 
-    def late(self) -> bool:
-        """Whether there is time for no more than to measure."""
-        return self.plan.time_limit is not None and self.at.seconds + self.at.measuring >= self.plan.time_limit
+    def out_of_time(self) -> bool:
+        """Whether there is only time left to validate."""
+        limit = self.config.time_limit
+        return limit is not None and self.state.seconds + self.state.validation_seconds >= limit
 
     def clock(self) -> float:
-        """Seconds of this run, by the first process's clock once `summed`."""
-        return time.monotonic() - self.began if self.first else 0.0
+        """Seconds of this run on the main process, 0 on others: `all_reduce` gives all of them the main one's."""
+        return time.monotonic() - self.began if self.is_main else 0.0
 
-    def summed(self, *values: float) -> tuple[float, ...]:
-        """Each value, summed over all processes: what all of them then know alike."""
+    def all_reduce(self, *values: float) -> tuple[float, ...]:
+        """Each value, summed over all processes."""
         if self.fabric.world_size == 1:
             return values
         mine = torch.tensor(values, dtype=torch.float64, device=self.fabric.device)
@@ -282,11 +296,11 @@ class _Run:
     # Checkpoints
 
     def fingerprint(self) -> dict[str, Any]:
-        """What must be the same for a run to be continued; a longer time is no other run."""
+        """What must be the same for a run to be resumed; the time limit may change."""
         sample = np.ascontiguousarray(self.Y.indices[:: self.Y.nnz // 100_000 + 1])
         sizes, order = self.examples.sizes, self.model.label_order
         return {
-            "plan": asdict(replace(self.plan, time_limit=None)),
+            "config": asdict(replace(self.config, time_limit=None)),
             "network": self.model.network.config(),
             "head": repr(self.model.head),
             "label_order": None if order is None else zlib.crc32(order.data),
@@ -298,50 +312,51 @@ class _Run:
         }
 
     def write(self) -> None:
-        if self.checkpoint is not None and self.first:
-            stored.write(self.checkpoint, self.fingerprint(), asdict(self.at), self.model, self.best, self.optimisers)
+        if self.checkpoint is not None and self.is_main:
+            state = asdict(self.state)
+            checkpoints.write(self.checkpoint, self.fingerprint(), state, self.model, self.best, self.optimisers)
 
-    def restore(self) -> None:
-        assert self.checkpoint is not None
-        (seen,) = self.summed(self.checkpoint.exists())
-        if not seen:
+    def restore(self, checkpoint: Path) -> None:
+        (n_found,) = self.all_reduce(checkpoint.exists())
+        if not n_found:
             return
-        if seen < self.fabric.world_size:
+        if n_found < self.fabric.world_size:
             raise FileError(
-                f"{self.checkpoint} is seen by {int(seen)} of {self.fabric.world_size} processes; put it on a file "
+                f"{checkpoint} is seen by {int(n_found)} of {self.fabric.world_size} processes; put it on a file "
                 "system that all machines share"
             )
         run = json.loads(json.dumps(self.fingerprint()))  # JSON has no tuples
-        progress, self.best = stored.read(self.checkpoint, run, self.model, self.optimisers)
+        stored, self.best = checkpoints.read(checkpoint, run, self.model, self.optimisers)
         with suppress(TypeError):
-            at = TrainState(**progress)
-            if at.possible(self.plan, self.at.steps):
-                self.at = at
+            state = TrainState(**stored)
+            if state.is_possible(self.config, self.state.steps):
+                self.state = state
                 return
-        raise FileError(f"{self.checkpoint} is damaged (it is where no such run can be); remove it to start anew")
+        raise FileError(f"{checkpoint} is damaged (no such run can be in this state); remove it to start anew")
 
 
-def optimisers(model: nn.Module, plan: TrainConfig) -> list[Optimizer]:
-    """Adam, by rows for layers with sparse gradients. Weight decay is for matrices, and not for those."""
-    by_row = _by_row(model)
-    learned = [p for p in model.parameters() if p.requires_grad]
-    rows = [p for p in learned if id(p) in by_row]
-    dense = [p for p in learned if id(p) not in by_row]
+def optimisers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
+    """AdamW for dense gradients, with weight decay for matrices only; `RowAdam` for sparse gradients."""
+    sparse_ids = _sparse_weights(model)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    sparse = [p for p in trained if id(p) in sparse_ids]
+    dense = [p for p in trained if id(p) not in sparse_ids]
     groups = [
-        {"params": [p for p in dense if p.ndim > 1], "weight_decay": plan.weight_decay},
+        {"params": [p for p in dense if p.ndim > 1], "weight_decay": config.weight_decay},
         {"params": [p for p in dense if p.ndim <= 1], "weight_decay": 0.0},
     ]
+    rate = config.resolve(1).learning_rate
+    assert rate is not None
     found: list[Optimizer] = []
     if dense:
-        found.append(AdamW([g for g in groups if g["params"]], lr=plan.learning_rate, fused=True))
-    if rows:
-        found.append(
-            RowAdam(rows, lr=plan.learning_rate if plan.feature_learning_rate is None else plan.feature_learning_rate)
-        )
+        found.append(AdamW([g for g in groups if g["params"]], lr=rate, fused=True))
+    if sparse:
+        found.append(RowAdam(sparse, lr=rate if config.feature_learning_rate is None else config.feature_learning_rate))
     return found
 
 
-def _by_row(model: nn.Module) -> set[int]:
+def _sparse_weights(model: nn.Module) -> set[int]:
+    """The ids of parameters with sparse gradients."""
     return {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag) and m.sparse}
 
 
@@ -349,8 +364,8 @@ def _setup(fabric: Fabric, model: nn.Module, found: list[Optimizer]) -> Any:
     return fabric.setup(model, *found)
 
 
-def clip(parameters: Iterator[nn.Parameter], longest: float) -> None:
-    """Scale all gradients so that together they are no longer than `longest`; torch's own does not take sparse ones."""
+def clip_gradients(parameters: Iterator[nn.Parameter], max_norm: float) -> None:
+    """Scale all gradients so that their joint norm is at most `max_norm`; torch's own clipping takes no sparse ones."""
     values = []
     for p in parameters:
         if p.grad is not None and p.grad.is_sparse:
@@ -360,43 +375,43 @@ def clip(parameters: Iterator[nn.Parameter], longest: float) -> None:
             values.append(p.grad)
     if not values:
         return
-    length = torch.stack(torch._foreach_norm(values)).norm()
-    scale = (longest / (length + 1e-6)).clamp(max=1.0)
+    norm = torch.stack(torch._foreach_norm(values)).norm()
+    scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
     torch._foreach_mul_(values, scale)
 
 
 def _seed(seed: int, device: torch.device) -> None:
-    """Where a step's dropout starts; `torch.manual_seed` remembers a stack trace a call for devices never used."""
+    """Seed the dropout of a step; `torch.manual_seed` keeps a stack trace of every call for devices never used."""
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
         torch.cuda.manual_seed(seed)
 
 
-def _line(entry: dict[str, float]) -> str:
-    """A line of JSON, which has no NaN."""
+def _json_line(entry: dict[str, float]) -> str:
+    """A line of JSON; NaN, which JSON does not have, becomes null."""
     return json.dumps({name: value if math.isfinite(value) else None for name, value in entry.items()}) + "\n"
 
 
 @contextmanager
-def _signals() -> Iterator[list[float]]:
-    """When signals to stop came, Ctrl-C or SIGTERM: to be looked at after each step. A later second one ends at once.
+def _stop_signals() -> Iterator[list[float]]:
+    """The times at which Ctrl-C or SIGTERM came, to be checked after each step. A later second one ends at once.
 
     Later, because `timeout` and torchrun send the same signal to a process and to its group: twice in a moment.
     """
-    told: list[float] = []
+    times: list[float] = []
 
     def handle(number: int, frame: Any) -> None:
-        if told and time.monotonic() - told[0] > AGAIN:
+        if times and time.monotonic() - times[0] > REPEATED_SIGNAL_SECONDS:
             raise KeyboardInterrupt
-        told.append(time.monotonic())
+        times.append(time.monotonic())
 
     try:
         before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not the main thread: signals are someone else's
-        yield told
+    except ValueError:  # not the main thread: signals belong to someone else
+        yield times
         return
     try:
-        yield told
+        yield times
     finally:
         for s, handler in before.items():
             signal.signal(s, handler)

@@ -12,11 +12,11 @@ from numba import njit
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-SMALL = 1 << 16  # numbers below which a second thread takes longer to wake than it saves
+MIN_ELEMENTS_PER_THREAD = 1 << 16  # with fewer, a second thread takes longer to wake than it saves
 
 
 class RowAdam(Optimizer):
-    """Adam on the rows of matrices that a batch has touched; the others stay as they are.
+    """Adam on the rows of matrices that occur in a batch; the other rows stay unchanged.
 
     State of a parameter (n, d): `mean` (n, d), `square` (n), `steps` (n).
 
@@ -25,9 +25,9 @@ class RowAdam(Optimizer):
         m <- b1 m + (1 - b1) g          v <- b2 v + (1 - b2) mean(g^2)          one v for the whole row
         row <- row - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
 
-    A dense update of features x hidden weights at every step costs more than the rest of the step together, and gives
-    rare features steps in which they did not occur. One v for a row halves what has to be read and kept beside the
-    weights. Gradients must be sparse (`SparseLinear`, `nn.Embedding`). On the CPU a row is updated in one compiled
+    A dense update of features x hidden weights at every step costs more than the rest of the step, and moves the
+    weights of rare features in steps in which they do not occur. One v for a row halves the memory of the state.
+    Gradients must be sparse (`SparseLinear`, `nn.Embedding`). On the CPU a row is updated in one compiled
     pass while it is in the cache (benchmarks/bench_optimiser.py); elsewhere, by torch's operations.
     """
 
@@ -45,7 +45,7 @@ class RowAdam(Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._update(parameter, *_by_row(parameter.grad), group)
+                    self._update(parameter, *_rows_and_values(parameter.grad), group)
 
     def _update(self, parameter: Tensor, rows: Tensor, g: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]
@@ -57,16 +57,16 @@ class RowAdam(Optimizer):
         whole = (parameter, state["mean"], state["square"], state["steps"])
         tensors = (*whole, g)
         if all(t.device.type == "cpu" and t.dtype == torch.float32 and t.is_contiguous() for t in tensors):
-            compiled(rows, g, *whole, *numbers)
+            update_compiled(rows, g, *whole, *numbers)
         else:
-            by_operations(rows, g, *whole, *numbers)
+            update_by_operations(rows, g, *whole, *numbers)
 
 
-def _by_row(grad: Tensor) -> tuple[Tensor, Tensor]:
+def _rows_and_values(grad: Tensor) -> tuple[Tensor, Tensor]:
     """The rows of a sparse gradient, each once, and their values.
 
-    Autograd forgets that a gradient is coalesced, and doing it again would sort and copy what `SparseLinear` has in
-    order already.
+    Autograd drops the flag that a gradient is coalesced; coalescing again would sort and copy what `SparseLinear` has
+    sorted already.
     """
     rows = grad._indices()[0]
     if bool((rows[1:] > rows[:-1]).all()):
@@ -75,7 +75,7 @@ def _by_row(grad: Tensor) -> tuple[Tensor, Tensor]:
     return grad.indices()[0], grad.values()
 
 
-def by_operations(
+def update_by_operations(
     rows: Tensor,
     g: Tensor,
     weight: Tensor,
@@ -98,10 +98,10 @@ def by_operations(
     weight.index_add_(0, rows, m.mul_((-lr / ((1 - b1**t) * root))[:, None]))
 
 
-def compiled(rows: Tensor, g: Tensor, *whole: Tensor | float) -> None:
+def update_compiled(rows: Tensor, g: Tensor, *whole: Tensor | float) -> None:
     """The same update, each row in one pass, on torch's number of threads; the result does not depend on it."""
     arrays = [part.detach().numpy() if isinstance(part, Tensor) else part for part in whole]
-    threads = torch.get_num_threads() if g.numel() > SMALL else 1
+    threads = torch.get_num_threads() if g.numel() > MIN_ELEMENTS_PER_THREAD else 1
     index, grad = rows.numpy(), g.numpy()
     cut = [len(index) * i // threads for i in range(threads + 1)]
     jobs = [(index[a:b], grad[a:b], *arrays) for a, b in pairwise(cut)]

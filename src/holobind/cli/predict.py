@@ -1,0 +1,124 @@
+"""`holobind evaluate` and `holobind predict`: metrics of a model on labelled rows, and predictions for a stream."""
+
+import json
+import math
+import sys
+from itertools import chain
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from holobind.cli.arguments import Data, Json, ModelFile
+from holobind.cli.terminal import check_writable, print_json, print_rich, progress
+from holobind.errors import DataError
+
+app = typer.Typer()
+
+
+@app.command()
+def evaluate(
+    model: ModelFile,
+    data: Data,
+    k: Annotated[int, typer.Option("--k", "-k", min=1, help="Largest k of the metrics.")] = 5,
+    as_json: Json = False,
+) -> None:
+    """Compute P@k, nDCG@k, PSP@k and other metrics of a model.
+
+    The rows are those of the test split, or all rows if there is none.
+
+    Examples:
+
+        holobind evaluate model.safetensors bibtex
+
+        holobind evaluate model.safetensors new.jsonl -k 10 --json
+    """
+    import holobind as hb
+
+    loaded = hb.load(model)
+    with progress() as report:
+        dataset = hb.data.load(data, on_progress=report)
+        if dataset.tfidf is not None and not loaded.reads_texts:
+            raise DataError(f"{data} has only texts, and this model reads features; train a model on texts")
+        split = dataset.train if dataset.test is None else dataset.test
+        found = loaded.evaluate(split, k, label_names=dataset.label_names, dataset=dataset.name, on_progress=report)
+    if as_json:
+        split_name = "all" if dataset.test is None else "test"
+        print_json({"model": str(model), "data": str(data), "split": split_name, **found.as_json()})
+    else:
+        print_rich(found.table())
+
+
+@app.command()
+def predict(
+    model: ModelFile,
+    source: Annotated[Path, typer.Argument(metavar="INPUT", help="File, also .gz, .bz2 or .xz; - for standard input.")],
+    k: Annotated[int, typer.Option("--k", "-k", min=1, help="Number of labels per line.")] = 5,
+    threshold: Annotated[
+        float,
+        typer.Option(help="Leave out labels whose score is not above this.  \\[default: none]", show_default=False),
+    ] = -math.inf,
+    names: Annotated[
+        bool, typer.Option("--names/--ids", help="Label names, if the model has them, or label ids.")
+    ] = True,
+    format: Annotated[  # noqa: A002
+        str | None, typer.Option(help="text, jsonl or xml.  \\[default: detected from the first line]")
+    ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Write the error of an invalid line in its place, and continue.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Output file, also .gz, .bz2 or .xz.  \\[default: stdout]")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="No effect: the output is always JSON lines.")] = False,
+) -> None:
+    """Predict the labels of each input line; write one line of JSON for each.
+
+    An input line is a text, a JSON object with "text" or "features", or a
+    sparse row in the XML-Repository format:
+
+        read json file path
+
+        {"text": "read json file path"}
+
+        {"features": {"12": 0.5, "40": 1}}
+
+        12:0.5 40:1
+
+    Examples:
+
+        echo "read json file path" | holobind predict model.safetensors -
+
+        holobind predict model.safetensors test.txt.xz --ids --out labels.jsonl
+
+        holobind predict model.safetensors new.jsonl -k 10 --threshold 0.2
+    """
+    import holobind as hb
+    from holobind.cli import stream
+    from holobind.data.files import OPEN_COMPRESSED
+
+    if out is not None:
+        check_writable(out)
+    path = None if str(source) == "-" else source
+    loaded = hb.load(model)
+    if path is None and sys.stdin.isatty():
+        typer.echo("Each input line gets one output line; Ctrl-D ends.", err=True)
+    batches = stream.predictions(
+        loaded,
+        stream.read_chunks(path),
+        k,
+        format=format,
+        source=stream.STDIN if path is None else str(path),
+        names=names,
+        threshold=threshold,
+        on_error=(lambda error: typer.echo(f"holobind: {error}", err=True)) if skip_bad else None,
+    )
+    first = next(batches, [])  # before the output file is opened: an error here must not empty the file
+    file = (
+        typer.get_binary_stream("stdout") if out is None else OPEN_COMPRESSED.get(out.suffix.lower(), open)(out, "wb")
+    )
+    try:
+        for batch in chain([first], batches):
+            file.write("".join(json.dumps(prediction, ensure_ascii=False) + "\n" for prediction in batch).encode())
+            file.flush()
+    finally:
+        if out is not None:
+            file.close()

@@ -1,0 +1,181 @@
+"""`holobind train`: a model from data. Its options come from the table in `training.config`."""
+
+import time
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from holobind.cli.arguments import Data, Json
+from holobind.cli.terminal import check_writable, first_process, interrupted, print_json, print_rich, progress
+from holobind.errors import FileError, OptionError, TrainingInterrupted
+from holobind.training.config import OPTIONS, Option, TrainConfig, TrainState, split_options
+
+if TYPE_CHECKING:
+    from holobind._types import ProgressCallback
+    from holobind.training.learning import Callbacks
+
+app = typer.Typer()
+
+Out = Annotated[Path, typer.Option(help="File of the model.")]
+Log = Annotated[Path | None, typer.Option(help="File that gets a line of JSON for each epoch.")]
+Plot = Annotated[Path | None, typer.Option(help="PNG of the loss and the validation metric.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue where the same command was interrupted.")]
+MODEL_PATH = Path("model.safetensors")
+
+
+def train(
+    data: Data,
+    *,
+    out: Out = MODEL_PATH,
+    log: Log = None,
+    plot: Plot = None,
+    resume: Resume = False,
+    as_json: Json = False,
+    **options: Any,
+) -> None:
+    """Train a model that ranks labels, and evaluate it if the data has a test split.
+
+    Without options it is ridge regression in closed form plus the mean residual
+    of the nearest training rows (kNN), which takes seconds.
+
+    Examples:
+
+        holobind train bibtex
+
+        holobind train reviews.jsonl --out reviews.safetensors
+
+        holobind train bibtex --network fc --loss query --dim 400 --plot curves.png
+
+        holobind train bibtex --network fc --epochs 50 --resume
+
+        holobind train reviews.jsonl --network cnn --embedding-dim 100 --max-tokens 200
+
+        torchrun --nproc-per-node 2 -m holobind train bibtex --network fc
+    """
+    import holobind as hb
+    from holobind.cli import plots
+    from holobind.cli.describe import file_size, metric_summary, summary, validation
+
+    config, train_config = split_options({name: _parse(OPTIONS[name], value) for name, value in options.items()})
+    checkpoint = out.with_name(f"{out.name}.checkpoint")
+    for file in (out, log, plot):
+        if file is not None:
+            check_writable(file)
+    if checkpoint.exists() and not resume and not config.closed_form:
+        raise FileError(f"{checkpoint} belongs to an interrupted run; continue it with --resume, or remove it")
+    began = time.perf_counter()
+    with progress() as report:
+        dataset = hb.data.load(data, on_progress=report)
+        try:
+            model = hb.learn(
+                dataset.train,
+                config,
+                train_config,
+                label_names=dataset.label_names,
+                tfidf=dataset.tfidf,
+                metadata={"data": dataset.name, "holobind": hb.__version__},
+                callbacks=make_callbacks(report),
+                checkpoint=checkpoint,
+                resume=resume,
+                log=log,
+            )
+        except TrainingInterrupted as stopped:
+            raise interrupted(
+                f"stopped; {checkpoint} holds the run: repeat the command with --resume to continue"
+            ) from stopped
+        if not first_process():
+            return
+        evaluation = None
+        if dataset.test is not None:
+            evaluation = model.evaluate(dataset.test, dataset=dataset.name, on_progress=report)
+            model.metadata["test"] = evaluation.as_json()
+        report(f"writing {out}", 0.0)
+        model.save(out)
+        if plot:
+            plots.curves(model.metadata, plot)
+    if not config.closed_form:
+        checkpoint.unlink(missing_ok=True)
+    result = {
+        "path": str(out),
+        "bytes": out.stat().st_size,
+        "seconds": round(time.perf_counter() - began, 2),
+        "training seconds": model.metadata["seconds"],
+        "validation": validation(model.metadata),
+        "test": model.metadata.get("test"),
+    }
+    if as_json:
+        print_json(result)
+        return
+    print_rich(f"{out}: {summary(model)}, {file_size(result['bytes'])}")
+    seconds = f"{result['training seconds']:.1f} s, {result['seconds']:.1f} s in all"
+    print_rich(f"trained on {len(dataset.train):,} rows in {seconds}")
+    if result["validation"]:
+        print_rich("validation: " + ", ".join(f"{name} {value}" for name, value in result["validation"].items()))
+    if evaluation is not None:
+        print_rich(f"test, {evaluation.points:,} rows: {metric_summary(model.metadata['test'])}")
+
+
+def make_callbacks(report: "ProgressCallback", name: str = "") -> "Callbacks":
+    """Callbacks that show the progress of the solver and of training in one bar."""
+    from holobind.training.learning import Callbacks
+
+    def on_train(state: TrainState, config: TrainConfig) -> None:
+        epochs, metric = config.epochs or 1, config.metric
+        done = (state.epoch + state.step / max(state.steps, 1)) / epochs
+        if config.time_limit is not None:
+            done = max(done, state.seconds / config.time_limit)
+        done = min(done, 1.0)
+        last = (state.history or [{}])[-1]
+        validated = f", {metric} {last[metric]:.2f}" if metric in last else ""
+        left = round(state.seconds * (1 - done) / done) if done else 0
+        report(
+            f"{name}epoch {min(state.epoch + 1, epochs)}/{epochs}, loss {state.loss:.4g}{validated}, "
+            f"{state.rows_per_second:,.0f} rows/s, {left // 60}:{left % 60:02} left",
+            done,
+        )
+
+    return Callbacks(
+        on_solve=lambda stage, done: report(f"{name}solving: {stage}", done),
+        on_train=on_train if first_process() else None,
+    )
+
+
+def _parameter(option: Option) -> Parameter:
+    """An option as typer takes it. None stands for "not given"; the help shows the default in words."""
+    kind = option.values.type
+    flag = f"{option.flag}/--no-{option.flag[2:]}" if kind is bool else option.flag
+    text = f"{option.help}  \\[default: {option.default_text}]"
+    shown = typer.Option(flag, help=text, rich_help_panel=option.group, show_default=False)
+    return Parameter(
+        option.name,
+        Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[(str if kind is tuple else kind) | None, shown],
+    )
+
+
+def _parse(option: Option, value: Any) -> Any:
+    """A list with commas as a tuple, of numbers where the default is a list of numbers; other values as they are."""
+    if option.values.type is not tuple or value is None:
+        return value
+    parts = [part.strip() for part in value.split(",") if part.strip()]
+    if option.default is not None:
+        return tuple(parts)
+    if not parts or not all(part.isdecimal() and len(part) < 10 for part in parts):
+        raise OptionError(f"{option.flag} wants sizes with commas between them, such as 512,512; got {value[:40]!r}")
+    return tuple(int(part) for part in parts)
+
+
+def _with_options(command: Any) -> Any:
+    """Give `train` its options from the table: typer reads a function's signature and annotations."""
+    *fixed, last = Signature.from_callable(command).parameters.values()
+    assert last.kind is Parameter.VAR_KEYWORD
+    parameters = [*fixed[:1], *map(_parameter, OPTIONS.values()), *fixed[1:]]
+    command.__signature__ = Signature(parameters)
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+app.command()(_with_options(train))

@@ -1,0 +1,73 @@
+"""Label vectors that are stored as a matrix."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from holobind import algebra
+from holobind.codebooks._checks import checked_key
+from holobind.codebooks.base import Codebook
+from holobind.errors import OptionError, ShapeError
+
+
+class DenseCodebook(Codebook):
+    """Stored vectors: your own, the paper's learned ones, or those of its ablation without projection.
+
+    State: `table` (L, d). With `trainable` it is a parameter with gradients, and every use projects it, so that the
+    vectors stay unitary after every step. Otherwise the vectors are used as they are.
+    """
+
+    def __init__(self, vectors: Tensor, *, trainable: bool = False) -> None:
+        if vectors.ndim != 2:
+            raise ShapeError(f"DenseCodebook: wants vectors of shape (labels, d), got {tuple(vectors.shape)}")
+        super().__init__(len(vectors), vectors.shape[1], None)
+        self.device = vectors.device
+        self.table = nn.Parameter(vectors.detach().clone(), requires_grad=trainable)
+        with torch.no_grad():
+            self.unitary = trainable or bool(torch.allclose(algebra.unitary(vectors), vectors, atol=1e-4))
+
+    @classmethod
+    def naive(cls, n_labels: int, dim: int, seed: int = 0) -> "DenseCodebook":
+        """Gaussian vectors without the paper's projection, for its ablation."""
+        return cls(algebra.random(n_labels, dim, torch.Generator().manual_seed(seed)))
+
+    def _all_vectors(self) -> Tensor:
+        return algebra.unitary(self.table) if self.trainable else self.table
+
+    def _to_query(self, v: Tensor) -> Tensor:
+        return v
+
+    def _to_vectors(self, total: Tensor) -> Tensor:
+        return total
+
+    def _score_block(self, query: Tensor, first: int, last: int) -> Tensor:
+        return query @ self._all_vectors()[first:last].to(query.dtype).T
+
+    def _sum_block(self, weights: Tensor, first: int, last: int) -> Tensor:
+        return weights @ self._all_vectors()[first:last].to(weights.dtype)
+
+    def _blocks(self, rows: int, max_bytes: int, first: int, last: int) -> Iterator[tuple[slice, int, int]]:
+        size = max(1, min(max_bytes // (8 * max(1, rows)), self.n_labels))
+        for start in range(first, last, size):
+            yield slice(0, rows), start, min(start + size, last)
+
+    def _encode(self, labels: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
+        vectors = self._all_vectors()
+        return nn.functional.embedding_bag(labels, vectors, offsets, mode="sum", per_sample_weights=weights)
+
+    def _vectors(self, ids: Tensor) -> Tensor:
+        return self._all_vectors()[ids]
+
+    def bind(self, p: Tensor) -> Codebook:
+        if self.trainable:
+            raise OptionError("bind: these vectors are trainable and change; bind their sums instead")
+        return DenseCodebook(algebra.bind(self.table, checked_key(p, self.dim).to(self.table)))
+
+    def expand_to(self, n_labels: int) -> Codebook:
+        raise OptionError(
+            f"expand_to: a stored table has no vectors for {n_labels} labels; append the new vectors to the table"
+        )
+
+    def to_trainable(self) -> Codebook:
+        return DenseCodebook(self.table, trainable=True)

@@ -1,0 +1,80 @@
+"""`holobind inspect` and the descriptions of models."""
+
+import json
+
+import pytest
+from helpers.commands import is_one_line_error, run
+
+import holobind as hb
+from holobind import data
+from holobind.cli.describe import file_size, metric_summary, relative_count, summary, validation
+
+
+def test_json_has_inputs_labels_sizes_and_metadata(capsys, text_data, text_model):
+    dataset, model = data.load(text_data), hb.load(text_model)
+    code, out, _ = run(capsys, "inspect", text_model, "--json")
+    found = json.loads(out)
+    assert code == 0 and found["inputs"] == "texts" and found["labels"] == dataset.n_labels
+    assert found["bytes"] == text_model.stat().st_size and found["training rows"] == len(dataset.train)
+    assert found["metadata"] == model.metadata and found["parameters"] == model.sizes()["parameters"]
+    assert set(found["most frequent labels"]) < set(dataset.label_names)
+
+
+def test_the_table_describes_network_head_and_training(capsys, text_model):
+    code, out, _ = run(capsys, "inspect", text_model)
+    assert code == 0 and "ridge regression" in out and "closed form" in out
+    assert "linear output layer" in out and "0.0%" not in out
+
+
+def test_a_file_that_is_no_model_is_a_one_line_error(capsys, text_data):
+    result = run(capsys, "inspect", text_data / "labels.txt")
+    assert is_one_line_error(result, "is not a safetensors file, or damaged")
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (
+            {"network": "fc", "hidden": (16, 8)},
+            ("hidden layers of 16, 8", "holographic head of 8 labels", "softmax loss"),
+        ),
+        ({"network": "fc", "head": "linear"}, ("linear head of 8 labels", "bce loss")),
+        ({"knn_weight": 0.0, "l2": 1.0}, ("linear network", "closed form")),
+    ],
+)
+def test_a_summary_names_network_head_and_loss(options, expected):
+    config, train = hb.ModelConfig(**options), hb.TrainConfig(epochs=1)
+    model = hb.learn(data.synthetic("bibtex", scale=0.05).train, config, train)
+    assert all(part in summary(model) for part in expected)
+
+
+@pytest.mark.parametrize(
+    ("smaller_by", "expected"),
+    [
+        (0.486, "48.6% fewer than"),
+        (-0.123, "12.3% more than"),
+        (0.0, "as many as"),
+        (0.0004, "as many as"),
+        (-0.0004, "as many as"),
+        (0.0006, "0.1% fewer than"),
+    ],
+)
+def test_a_difference_that_rounds_to_0_is_none(smaller_by, expected):
+    assert relative_count(smaller_by) == expected
+
+
+def test_validation_is_that_of_the_best_epoch_or_of_the_closed_form():
+    history = [{"epoch": 1, "P@1": 40.0}, {"epoch": 2, "P@1": 42.0}]
+    training = {"config": {"metric": "P@1"}, "history": history, "best": 42.0, "best epoch": 2}
+    assert validation({"training": training}) == {"P@1": 42.0, "epoch": 2}
+    ridge = {"l2": 1.23456, "validation": [[1.0, 50.0], [1.23456, 51.0]]}
+    assert validation({"ridge": ridge}) == {"nDCG@5": 51.0, "l2": 1.235}
+    knn = {"knn_weight": 0.5, "validation": [[0.5, 1.0, 53.0], [1.0, 1.0, 52.0]]}
+    assert validation({"ridge": ridge, "knn": knn}) == {"nDCG@5": 53.0, "l2": 1.235, "knn_weight": 0.5}
+    assert validation({"ridge": {"l2": 2.0, "validation": []}}) == {"l2": 2.0}
+    assert validation({}) == {}
+
+
+def test_metrics_and_sizes_are_short():
+    assert metric_summary({"P": [1.0, 2.0, 3.456], "PSP": [7.0]}) == "P@1 1.00  P@3 3.46  PSP@1 7.00"
+    assert (file_size(4_300_000), file_size(99_000), file_size(120)) == ("4.3 MB", "99.0 kB", "0.1 kB")

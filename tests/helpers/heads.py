@@ -1,0 +1,37 @@
+"""Heads of every kind, for the tests of what they have in common."""
+
+import itertools
+
+import pytest
+from helpers.codebooks import normal
+
+import holobind as hb
+
+N, D, H = 37, 16, 5  # labels, dimensions of the output, features of the input
+HOLOGRAPHIC = [
+    {"codebook": codebook, "loss": loss}
+    for codebook, loss in itertools.product(
+        ["orbit", "random", "naive"], ["softmax", "query", "query-abs", "regression"]
+    )
+]
+TRAINABLE = [
+    {"codebook": codebook, "loss": "query", "trainable": trainable}
+    for codebook in ("orbit", "random")
+    for trainable in (("present",), ("present", "missing"), ("labels",), ("present", "missing", "labels"))
+]
+LINEAR = [{"loss": "bce"}, {"loss": "softmax"}]
+WITH_PRIOR = [
+    {"codebook": codebook, "loss": "softmax", "prior": True, "trainable": trainable}
+    for codebook, trainable in (("orbit", ()), ("random", ()), ("orbit", ("labels",)), ("random", ("labels",)))
+]
+
+every_head = pytest.mark.parametrize("options", [*HOLOGRAPHIC, *TRAINABLE, *WITH_PRIOR, *LINEAR], ids=str)
+
+
+def make_head(options, inputs=H):
+    """A head of N labels; options with a codebook make a holographic one."""
+    if "prior" in options:
+        options = options | {"prior": normal(N, seed=3)}
+    if "codebook" in options:
+        return hb.HolographicHead(inputs, N, D, **options)
+    return hb.LinearHead(inputs, N, **options)
