@@ -19,21 +19,12 @@ from typing import Any
 import numpy as np
 
 import holobind as hb
-
-try:  # TEMPORARY: names of 0.1
-    from holobind import ModelConfig, Split
-except ImportError:
-    from holobind import Recipe
-    from holobind.data import Part as Split
-
-    OLD = {"embedding_dim": "embedding", "linear_skip": "wide", "knn_weight": "recall", "l2": "lam", "max_tokens": "longest", "hidden_size": "states"}
-
-    def ModelConfig(**options: Any) -> Any:
-        return Recipe(**{OLD.get(name, name): value for name, value in options.items()})
-
+from holobind.data import Split
+from holobind.training.config import split_options
 
 TRAIN, TEST = 1500, 200
 EPOCHS = 2
+SMALL = {"embedding_dim": 32, "max_tokens": 40, "filters": 16, "hidden_size": 16}
 
 
 def options() -> dict[str, dict[str, Any]]:
@@ -42,7 +33,9 @@ def options() -> dict[str, dict[str, Any]]:
     holographic, linear = ("softmax", "query", "query-abs", "regression"), ("bce", "softmax")
     for network in ("linear", "fc", "cnn", "lstm"):
         small = (
-            {"embedding_dim": 32, "max_tokens": 40, "filters": 16, "hidden_size": 16} if network in ("cnn", "lstm") else {}
+            {"embedding_dim": 32, "max_tokens": 40, "filters": 16, "hidden_size": 16}
+            if network in ("cnn", "lstm")
+            else {}
         )
         for head, losses in (("holographic", holographic), ("linear", linear)):
             for loss in (*losses, *(("ridge",) if (network, head) == ("linear", "linear") else ())):
@@ -51,7 +44,7 @@ def options() -> dict[str, dict[str, Any]]:
         found[f"fc skip {loss}"] = {"network": "fc", "loss": loss, "linear_skip": True}
         found[f"fc random {loss}"] = {"network": "fc", "loss": loss, "codebook": "random", "dim": 128}
     found["ridge random"] = {"codebook": "random", "dim": 128}
-    found["fc learned"] = {"network": "fc", "loss": "query", "learn": ("present", "missing"), "dim": 128}
+    found["fc learned"] = {"network": "fc", "loss": "query", "trainable": ("present", "missing"), "dim": 128}
     found["fc features dropped"] = {"network": "fc", "feature_dropout": 0.2, "dropout": 0.2, "hidden": (64,)}
     return found
 
@@ -79,8 +72,8 @@ def record(path: Path) -> None:
     began = time.perf_counter()
     for name, data, chosen in cases():
         trained = {"epochs": EPOCHS} if chosen.get("network", "linear") != "linear" or "loss" in chosen else {}
-        config = ModelConfig(**chosen, **trained)
-        model = hb.learn(data.train, config, label_names=data.label_names, tfidf=data.tfidf)
+        configs = split_options(chosen | trained)
+        model = hb.learn(data.train, *configs, label_names=data.label_names, tfidf=data.tfidf)
         test = cut(data.test, TEST)
         scores, labels = model.top_k(model.inputs_of(test), 5)
         found[name] = {"labels": labels.tolist(), "scores": [[float(x).hex() for x in row] for row in scores]}

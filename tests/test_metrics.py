@@ -31,7 +31,7 @@ def by_definition(rows, top, p):
 
     found = {name: [] for name in ("P", "R", "nDCG", "PSP", "PSnDCG", "coverage")}
     for at in range(1, k + 1):
-        P = R = N = mine = best = mine_dcg = best_dcg = 0.0
+        P = R = N = gained = best = gained_dcg = best_dcg = 0.0
         seen = set()
         for y, ranking in zip(rows, top, strict=True):
             first = ranking[:at]
@@ -45,15 +45,15 @@ def by_definition(rows, top, p):
             weighted = [w[label] if hit else 0 for label, hit in zip(first, hits, strict=True)]
             R += sum(hits) / len(y)
             N += dcg(hits) / norm
-            mine += sum(weighted)
+            gained += sum(weighted)
             best += sum(ideal)
-            mine_dcg += dcg(weighted) / norm
+            gained_dcg += dcg(weighted) / norm
             best_dcg += dcg(ideal) / norm
         found["P"].append(100 * P / n)
         found["R"].append(100 * R / n)
         found["nDCG"].append(100 * N / n)
-        found["PSP"].append(100 * mine / best if best else 0)
-        found["PSnDCG"].append(100 * mine_dcg / best_dcg if best_dcg else 0)
+        found["PSP"].append(100 * gained / best if best else 0)
+        found["PSnDCG"].append(100 * gained_dcg / best_dcg if best_dcg else 0)
         occurring = set().union(*rows)
         found["coverage"].append(100 * len(seen) / len(occurring) if occurring else 0)
     return found
@@ -175,12 +175,12 @@ def test_the_bands_are_their_definition_and_their_precisions_sum_to_the_whole(ca
     assert_allclose(sum(np.array(band["P"]) for band in bands.values()), found.scores["P"], atol=1e-12)
     for name, band in bands.items():
         assert band["labels"] == len(members[name] & set(range(n_labels)))
-        mine = [(y & members[name], t) for y, t in zip(rows, top, strict=True) if y & members[name]]
+        in_band = [(y & members[name], t) for y, t in zip(rows, top, strict=True) if y & members[name]]
         for at in range(1, k + 1):
-            recalls = [len(y & set(t[:at])) / len(y) for y, t in mine]
+            recalls = [len(y & set(t[:at])) / len(y) for y, t in in_band]
             assert band["R"][at - 1] == pytest.approx(100 * np.mean(recalls) if recalls else 0)
-            seen = set().union(*(y & set(t[:at]) for y, t in mine)) if mine else set()
-            occurring = set().union(*(y for y, _ in mine)) if mine else set()
+            seen = set().union(*(y & set(t[:at]) for y, t in in_band)) if in_band else set()
+            occurring = set().union(*(y for y, _ in in_band)) if in_band else set()
             assert band["coverage"][at - 1] == pytest.approx(100 * len(seen) / len(occurring) if occurring else 0)
 
 

@@ -31,7 +31,9 @@ def same(one, other):
 @pytest.mark.parametrize("options", HEADS, ids=str)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_loaded_model_is_the_saved_one(tmp_path, network, options):
-    model = build(network, options, normalise=network == "linear_skip", metadata={"data": "toy", "metrics": {"P@1": 50.0}})
+    model = build(
+        network, options, normalise=network == "linear_skip", metadata={"data": "toy", "metrics": {"P@1": 50.0}}
+    )
     model.save(tmp_path / "m")
     found = hb.load(tmp_path / "m")
     same(model, found)

@@ -93,17 +93,17 @@ def test_a_change_of_the_caller_during_the_iteration_is_kept(threads):
 def test_a_generator_that_ends_in_another_thread_changes_neither(threads):
     results = threaded(lambda x: x, range(100))
     next(results)
-    numbers = []
+    found = []
 
     def finish():
         torch.set_num_threads(5)
         list(results)
-        numbers.append(torch.get_num_threads())
+        found.append(torch.get_num_threads())
 
     other = threading.Thread(target=finish)
     other.start()
     other.join()
-    assert (numbers, torch.get_num_threads()) == ([5], threads)
+    assert (found, torch.get_num_threads()) == ([5], threads)
     torch.set_num_threads(threads)  # 5 is the number for new threads
 
 

@@ -71,15 +71,15 @@ def test_a_stale_cache_is_rebuilt(source, parses, change):
 
 
 def test_every_damaged_byte_is_detected(source, parses):
-    right, _ = sparse_text.read(source)
+    expected, _ = sparse_text.read(source)
     at = cache.cache_path(source, one_based=False)
     stored = at.read_bytes()
-    for place in range(len(stored)):
+    for position in range(len(stored)):
         damaged = bytearray(stored)
-        damaged[place] ^= 1 << (place % 8)
+        damaged[position] ^= 1 << (position % 8)
         at.write_bytes(damaged)
         split, _ = sparse_text.read(source)
-        assert identical(split.X, right.X) and identical(split.Y, right.Y)
+        assert identical(split.X, expected.X) and identical(split.Y, expected.Y)
     assert len(parses) == 1 + len(stored)  # parsed and stored again each time
 
 
@@ -105,37 +105,37 @@ def base_of(array):
 
 
 def test_a_memory_mapped_split_stays_in_the_cache_file_and_is_the_same(source, parses):
-    right, _ = sparse_text.read(source, cache=False)
+    expected, _ = sparse_text.read(source, cache=False)
     for _ in range(2):  # parsed into the cache, then found there
         split, declared = sparse_text.read(source, memory_map=True)
         assert is_mapped(split.X) and is_mapped(split.Y) and isinstance(base_of(split.X.data), mmap.mmap) and declared
-        assert identical(split.X, right.X) and identical(split.Y, right.Y)
+        assert identical(split.X, expected.X) and identical(split.Y, expected.Y)
         assert not split.X.data.flags.writeable and split.Y.data.strides == (0,)  # the ones take no memory
-        assert split.Y[[1, 0]].sum() == right.Y.sum() and (split.Y.T @ split.X != right.Y.T @ right.X).nnz == 0
+        assert split.Y[[1, 0]].sum() == expected.Y.sum() and (split.Y.T @ split.X != expected.Y.T @ expected.X).nnz == 0
     assert len(parses) == 2
 
 
 def test_rows_of_memory_mapped_matrices_are_those_of_matrices_in_memory(source):
-    right, split = sparse_text.read(source, cache=False)[0], sparse_text.read(source, memory_map=True)[0]
+    expected, split = sparse_text.read(source, cache=False)[0], sparse_text.read(source, memory_map=True)[0]
     index = np.array([1, 0, 1])
-    for a, b in zip(SparseExamples(split.X).batch(index), SparseExamples(right.X).batch(index), strict=True):
+    for a, b in zip(SparseExamples(split.X).batch(index), SparseExamples(expected.X).batch(index), strict=True):
         assert torch.equal(a, b)
-    for a, b in zip(ragged_labels(split.Y, index), ragged_labels(right.Y, index), strict=True):
+    for a, b in zip(ragged_labels(split.Y, index), ragged_labels(expected.Y, index), strict=True):
         assert torch.equal(a, b)
-    assert identical(take_rows(split.Y, index), right.Y[index])
+    assert identical(take_rows(split.Y, index), expected.Y[index])
 
 
 def test_every_damaged_byte_of_a_memory_mapped_cache_is_detected(source, parses):
-    right, _ = sparse_text.read(source, memory_map=True)
+    expected, _ = sparse_text.read(source, memory_map=True)
     at = cache.cache_path(source, one_based=False)
     stored = at.read_bytes()
-    for place in range(0, len(stored), 3):
+    for position in range(0, len(stored), 3):
         damaged = bytearray(stored)
-        damaged[place] ^= 1 << (place % 8)
+        damaged[position] ^= 1 << (position % 8)
         at.unlink()  # a mapped file must not be changed in place
         at.write_bytes(damaged)
         split, _ = sparse_text.read(source, memory_map=True)
-        assert identical(split.X, right.X) and identical(split.Y, right.Y)
+        assert identical(split.X, expected.X) and identical(split.Y, expected.Y)
     assert len(parses) == 1 + len(range(0, len(stored), 3))
 
 
@@ -154,8 +154,8 @@ def test_a_text_is_parsed_into_temporary_files_as_into_memory(source):
         for i in range(60_000)  # more than one block
     )
     source.write_text("\n".join(lines) + "\n")
-    right, split = sparse_text.read(source, cache=False)[0], sparse_text.read(source, memory_map=True)[0]
-    assert identical(split.X, right.X) and identical(split.Y, right.Y) and is_mapped(split.X)
+    expected, split = sparse_text.read(source, cache=False)[0], sparse_text.read(source, memory_map=True)[0]
+    assert identical(split.X, expected.X) and identical(split.Y, expected.Y) and is_mapped(split.X)
 
 
 def test_memory_map_accepts_no_entries_but_needs_the_cache(source):

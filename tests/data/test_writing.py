@@ -68,15 +68,15 @@ def test_texts_are_read_back_or_refused(tmp_path_factory, points, names, to):
     texts = [text for text, _ in points]
     Y = csr([[(y, 1) for y in sorted(ys)] for _, ys in points], 4, np.int32)
     dataset = Dataset(Split(sparse.csr_array((len(texts), 0), dtype=np.float32), Y, texts), None, names)
-    place = tmp_path_factory.mktemp("texts", numbered=True) / "out"
+    folder = tmp_path_factory.mktemp("texts", numbered=True) / "out"
     bad = {"text": "\n\r", "tsv": "\n\r\t", "jsonl": ""}[to]
     if any(c in text for c in bad for text in texts):
         with pytest.raises(DataError, match="write it as jsonl"):
-            data.write(dataset, place, to)
-        assert not list(place.parent.iterdir())
+            data.write(dataset, folder, to)
+        assert not list(folder.parent.iterdir())
         return
-    data.write(dataset, place, to)
-    back = data.load(place)
+    data.write(dataset, folder, to)
+    back = data.load(folder)
     assert back.train.texts == texts and back.label_names == names and identical(back.train.Y, Y)
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 import holobind as hb
+from holobind.heads._fused import fused_query_loss
 
 
 @given(st.integers(1, 50), st.integers(2, 20), st.lists(st.integers(0, 6), min_size=1, max_size=40), st.integers(0, 50))
@@ -24,7 +25,7 @@ def test_the_fused_query_loss_is_the_papers(n, d, counts, seed):
     fast = head.loss(h, labels, offsets)
     p, m = (key.double() for key in hb.present_and_missing(d, seed))
     wanted = hb.query_loss(slow(exact), labels, offsets, slow.codebook, p, m)
-    for factor in (1, 3):  # the first is a short cut
+    for factor in (1, 3):  # a factor of 1 takes a shorter path
         found = torch.autograd.grad(factor * fast, (h, head.weight, head.bias), retain_graph=True)
         right = torch.autograd.grad(factor * wanted, (exact, slow.weight, slow.bias), retain_graph=True)
         for mine, other in zip(found, right, strict=True):
@@ -58,3 +59,25 @@ def test_the_fused_query_loss_is_finite_for_any_output(scale, count):
     if scale < 1e-19:
         assert loss == count
         assert s.grad.eq(0).all()
+
+
+@pytest.mark.parametrize(
+    ("labels", "offsets"),
+    [
+        ([3, N], [0, 1]),
+        ([3, -1], [0, 1]),
+        ([3, 4], [1, 1]),
+        ([3, 4], [0, 3]),
+    ],
+)
+def test_the_fused_query_loss_is_none_for_invalid_sets(labels, offsets):
+    head, h = hb.HolographicHead(H, N, D, loss="query"), normal(2, H)
+    bases = [codebook.doubled_bases().numpy() for codebook in (head._present_codebook, head._missing_codebook)]
+    targets = torch.tensor(labels).numpy(), torch.tensor(offsets).numpy(), *bases, N, True
+    assert fused_query_loss(h, head.weight, head.bias, targets) is None
+
+
+def test_a_nan_of_the_network_is_a_nan_of_the_loss():
+    head, h = hb.HolographicHead(H, N, D, loss="query"), normal(2, H)
+    h[1, 2] = torch.nan
+    assert head.loss(h, *ragged([1], [2])).isnan()

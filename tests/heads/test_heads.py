@@ -132,3 +132,26 @@ def test_a_state_dict_restores_a_head(options):
     other.load_state_dict(one.state_dict())
     h = normal(2, H)
     assert torch.equal(one.scores(h), other.scores(h))
+
+
+@every_head
+def test_the_output_has_output_dim_elements(options):
+    head = make_head(options)
+    assert head(normal(2, H)).shape == (2, head.output_dim)
+    assert head.ridge_codebook().dim == head.output_dim and head.ridge_codebook().n_labels == head.n_labels
+
+
+@every_head
+def test_a_ridge_solution_keeps_its_scores(options):
+    """Of x W + b by the vectors it was solved for; logits of the bce loss are 4 times as large, less 2."""
+    if options.get("codebook") == "naive" and options["loss"] != "softmax":
+        pytest.skip("unbinding is exact for unitary vectors only")
+    head, x = make_head(options | {"trainable": ()} if "trainable" in options else options, None), normal(3, H)
+    weights, bias = normal(H, head.output_dim, seed=1), normal(head.output_dim, seed=2)
+    expected = head.ridge_codebook().scores(x @ weights + bias)
+    weights, bias = head.from_ridge(weights, bias)
+    if head.has_prior:
+        expected = expected * head.temperature + head.prior
+    if options["loss"] == "bce":
+        expected = 4 * expected - 2
+    assert_close(head.scores(x @ weights + bias), expected, atol=1e-4, rtol=1e-4)

@@ -85,8 +85,8 @@ def test_the_softmax_loss_of_a_head_includes_the_crosstalk(crosstalk):
 
 
 @pytest.mark.parametrize("crosstalk", [-1.0, float("nan"), float("inf")])
-def test_crosstalk_is_a_number_from_0(crosstalk):
-    with pytest.raises(hb.OptionError, match=r"HolographicHead: crosstalk must be a number from 0; got"):
+def test_crosstalk_that_is_negative_or_not_finite_is_refused(crosstalk):
+    with pytest.raises(hb.OptionError, match=r"crosstalk must be a finite number of at least 0; got"):
         hb.HolographicHead(H, N, D, crosstalk=crosstalk)
 
 
@@ -97,7 +97,7 @@ def test_new_labels_get_the_prior_of_the_rarest():
 
 def test_a_prior_is_refused_for_other_losses_and_other_shapes():
     for options in ({"loss": "query", "prior": torch.zeros(N)}, {"prior": torch.zeros(N - 1)}):
-        with pytest.raises(hb.OptionError, match=r"a number for each of 37 labels; got one of shape \(3[67],\) for"):
+        with pytest.raises(hb.OptionError, match=r"one element for each of 37 labels; got shape \(3[67],\) for loss"):
             hb.HolographicHead(H, N, D, **options)
 
 
@@ -105,20 +105,59 @@ def test_a_codebook_of_ones_own():
     codebook = hb.RandomCodebook(N, D, seed=9)
     head, h = hb.HolographicHead(H, N, D, codebook), normal(2, H)
     assert_close(head.scores(h), head(h) @ codebook.vectors(torch.arange(N)).T, atol=1e-5, rtol=1e-5)
-    with pytest.raises(hb.ShapeError, match="the codebook has 37 labels of dim 16, but the head was asked for 38"):
+    with pytest.raises(hb.ShapeError, match="the codebook has 37 labels of dim 16, but the head wants 38"):
         hb.HolographicHead(H, N + 1, D, codebook)
 
 
 def test_invalid_options_are_refused():
     with pytest.raises(hb.OptionError, match="loss must be one of 'softmax', 'query'"):
         hb.HolographicHead(H, N, D, loss="hinge")
-    with pytest.raises(hb.OptionError, match="codebook must be one of 'orbit', 'random', 'unit', 'naive'"):
+    with pytest.raises(hb.OptionError, match="codebook must be one of 'orbit', 'random', 'one_hot', 'naive'"):
         hb.HolographicHead(H, N, D, "dense")
     with pytest.raises(hb.OptionError, match="trainable must be one of"):
         hb.HolographicHead(H, N, D, trainable=("labels", "all"))
-    with pytest.raises(hb.OptionError, match="softmax loss has no present and missing vectors"):
+    with pytest.raises(hb.OptionError, match="softmax loss has no present and missing vectors to train"):
         hb.HolographicHead(H, N, D, trainable=("present",))
     with pytest.raises(hb.OptionError, match="loss must be one of 'bce', 'softmax'"):
         hb.LinearHead(H, N, "query")
     with pytest.raises(hb.OptionError, match="k must be from 1 to the number of labels, 37; got 0"):
         hb.LinearHead(H, N).top_k(normal(1, H), 0)
+
+
+@pytest.mark.parametrize(
+    ("n", "dim", "codebook", "expected"),
+    [(20, 16, "orbit", True), (16, 16, "orbit", False), (20, 16, "random", False), (9, 16, "one_hot", False)],
+)
+def test_labels_are_ordered_where_an_orbit_has_several_bases(n, dim, codebook, expected):
+    assert hb.HolographicHead(H, n, dim, codebook).orders_labels is expected
+
+
+def test_the_temperature_of_the_softmax_loss_can_be_set():
+    head = hb.HolographicHead(H, N, D)
+    assert head.set_temperature(7.0)
+    assert head.temperature.item() == pytest.approx(7.0)
+    assert head.log_temperature.requires_grad
+    assert not hb.HolographicHead(H, N, D, loss="query").set_temperature(7.0)
+
+
+def test_the_prior_of_the_softmax_loss_can_be_set_from_counts():
+    head, counts = hb.HolographicHead(H, N, D), torch.arange(N)
+    assert not head.has_prior
+    for _ in range(2):
+        head.set_prior(counts)
+        assert head.has_prior and torch.equal(head.prior, hb.frequency_prior(counts))
+        assert "prior" in head.state_dict()
+        counts = counts + 5
+    query = hb.HolographicHead(H, N, D, loss="query")
+    query.set_prior(counts)
+    assert not query.has_prior
+    with pytest.raises(hb.ShapeError, match=r"one count for each of 37 labels, got shape \(3,\)"):
+        head.set_prior(counts[:3])
+
+
+def test_a_head_is_described_in_one_line():
+    assert hb.HolographicHead(None, 3984, 2048).describe() == (
+        "holographic head of 3,984 labels in 2,048 dimensions (orbit codebook)"
+    )
+    own = hb.HolographicHead(None, N, D, hb.RandomCodebook(N, D))
+    assert own.describe() == "holographic head of 37 labels in 16 dimensions (custom codebook)"

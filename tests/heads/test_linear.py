@@ -1,5 +1,6 @@
 """Linear heads."""
 
+import pytest
 import torch
 from helpers.codebooks import normal, ragged
 from helpers.heads import H, N
@@ -23,3 +24,26 @@ def test_the_softmax_loss_is_torchs_own():
     wanted[1, 36] = 1
     exact = torch.nn.functional.cross_entropy(head(h), wanted)
     assert_close(head.loss(h, *ragged([3, 7], [36])), exact)
+
+
+def test_it_has_neither_a_temperature_nor_a_prior_nor_an_order_of_labels():
+    head = hb.LinearHead(H, N, "softmax")
+    before = {name: tensor.clone() for name, tensor in head.state_dict().items()}
+    assert not head.set_temperature(3.0)
+    head.set_prior(torch.arange(N))
+    assert not head.has_prior and not head.orders_labels and not head.boosts_rare_labels
+    assert before.keys() == head.state_dict().keys()
+    assert all(torch.equal(before[name], tensor) for name, tensor in head.state_dict().items())
+
+
+def test_a_head_is_described_in_one_line():
+    assert hb.LinearHead(None, 3984).describe() == "linear head of 3,984 labels"
+
+
+@pytest.mark.parametrize(("loss", "expected"), [("softmax", lambda y: y), ("bce", lambda y: 4 * y - 2)])
+def test_a_ridge_solution_becomes_logits(loss, expected):
+    head, x, y = hb.LinearHead(None, N, loss), normal(3, H), normal(3, N, seed=1)
+    target = head.ridge_codebook().weighted_sum(y)  # the regression's prediction of the sum of y_i c_i
+    weights = torch.linalg.pinv(x) @ target
+    logits = head.from_ridge(weights, torch.zeros(N))
+    assert_close(x @ logits[0] + logits[1], expected(y), atol=1e-4, rtol=1e-4)

@@ -1,6 +1,6 @@
 """The table of options in docs/training.md, made from `holobind.training.config.OPTIONS`.
 
-    .venv/bin/python tests/helpers/options_table.py        writes it into the page
+.venv/bin/python tests/helpers/options_table.py        writes it into the page
 """
 
 from pathlib import Path
@@ -17,9 +17,7 @@ def table():
         lines += [f"**{group}**", "", "| option | values | meaning | default |", "|---|---|---|---|"]
         for option in OPTIONS.values():
             if option.group == group:
-                lines.append(
-                    f"| `{option.name}` | {option.values.allowed} | {option.help} | {option.default_text} |"
-                )
+                lines.append(f"| `{option.name}` | {option.values.allowed} | {option.help} | {option.default_text} |")
         lines.append("")
     lines += ["Only one of the two has these:", "", "| option | of | why |", "|---|---|---|"]
     lines += [f"| `--{name}` | command line | {why} |" for name, why in COMMAND_LINE_ONLY.items()]

@@ -111,7 +111,7 @@ def test_a_forest_adds_the_mean_targets_and_residuals_of_the_leaves(knn_weight):
     np.testing.assert_allclose(network.encode(new).numpy(), expected, atol=0.01 * np.abs(expected).max())
 
 
-def test_beside_a_forest_rows_with_few_features_get_no_knn_term():
+def test_with_a_forest_rows_with_few_features_get_no_knn_term():
     X = forest_network()[1]
     few = sum(eye_array(3, X.shape[1], k=k, dtype=np.float32) for k in range(encoder.MIN_FEATURES_WITH_FOREST - 1))
     enough = normalise_rows(few + eye_array(3, X.shape[1], k=9, dtype=np.float32))
@@ -123,7 +123,7 @@ def test_beside_a_forest_rows_with_few_features_get_no_knn_term():
     assert not torch.allclose(with_knn.encode(few), without_knn.encode(few))
 
 
-def test_beside_a_forest_rows_with_few_features_are_not_neighbours(monkeypatch):
+def test_with_a_forest_rows_with_few_features_are_not_neighbours(monkeypatch):
     network, X = forest_network(knn_weight=0.7)
     enough = np.diff(X.indptr) >= encoder.MIN_FEATURES_WITH_FOREST
     assert 0 < enough.sum() < len(enough)

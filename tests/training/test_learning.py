@@ -85,7 +85,9 @@ def test_training_starts_from_the_closed_form(options, shape, monkeypatch):
     learn(data, *configs(**common, **shape, **options))
     kept, _ = loop.validation_split(len(data), 0.1, 1)
     head = {key: options[key] for key in ("head", "codebook") if key in options}
-    order = np.arange(8) if started[0].label_order is None else started[0].label_order  # in which the network draws its vectors
+    order = (
+        np.arange(8) if started[0].label_order is None else started[0].label_order
+    )  # in which the network draws its vectors
     solved = learn(
         Split(data.X[kept], data.Y[kept][:, order]), *configs(**common, **head, knn_weight=0, rare_label_boost=0)
     )
@@ -158,9 +160,7 @@ def test_a_softmax_that_is_trained_expects_labels_as_frequent_as_they_are(dim):
     partial_fit(model, data, *configs(network="fc"))
     assert torch.equal(model.head.prior, frequency_prior(torch.from_numpy(2 * np.asarray(data.Y.sum(0))[order])))
     for options in ({}, {"network": "linear", "loss": "softmax"}, {"network": "fc", "linear_skip": True}):
-        assert (
-            learn(data, *configs(dim=dim, epochs=1, **options)).head.prior is None
-        )  # what is solved has learned it
+        assert learn(data, *configs(dim=dim, epochs=1, **options)).head.prior is None  # what is solved has learned it
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,10 @@ def test_updates_of_the_closed_form_are_averaged_by_their_rows(options):
         ({"hidden_size": 1.5}, "hidden_size must be a whole number from 1; got 1.5"),
         ({"embedding_dim": 0}, "embedding_dim must be a whole number from 1"),
         ({"head": "softmax"}, "head must be one of holographic, linear; got 'softmax'"),
-        ({"loss": "hinge"}, "loss must be one of ridge, softmax, query, query-abs, regression, bce, or None to have it chosen; got 'hinge'"),
+        (
+            {"loss": "hinge"},
+            "loss must be one of ridge, softmax, query, query-abs, regression, bce, or None to have it chosen; got 'hinge'",
+        ),
         ({"codebook": "dense"}, "codebook must be one of orbit, random, naive; got 'dense'"),
         ({"loss": "bce"}, "a holographic head has the losses ridge, softmax, query, query-abs, regression; got 'bce'"),
         ({"head": "linear", "loss": "query"}, "a linear head has the losses ridge, bce, softmax; got 'query'"),
@@ -267,12 +270,21 @@ def test_updates_of_the_closed_form_are_averaged_by_their_rows(options):
         ({"l2": 0.0}, "l2 must be a positive number, or None to have it chosen; got 0.0"),
         ({"l2": float("nan")}, "l2 must be a positive number"),
         ({"learning_rate": -1.0}, "learning_rate must be a positive number"),
-        ({"feature_learning_rate": 0}, "feature_learning_rate must be a positive number, or None to have it chosen; got 0"),
+        (
+            {"feature_learning_rate": 0},
+            "feature_learning_rate must be a positive number, or None to have it chosen; got 0",
+        ),
         ({"time_limit": 0}, "time_limit must be a positive number"),
         ({"linear_skip": True}, "linear_skip belongs to network 'fc'; got network 'linear'"),
-        ({"network": "fc", "feature_dropout": "half"}, "feature_dropout must be a fraction from 0 to below 1, or None to have it chosen; got 'half'"),
+        (
+            {"network": "fc", "feature_dropout": "half"},
+            "feature_dropout must be a fraction from 0 to below 1, or None to have it chosen; got 'half'",
+        ),
         ({"network": "fc", "dropout": 1.5}, "dropout must be a fraction from 0 to below 1"),
-        ({"network": "fc", "validation_fraction": 1.0}, "validation_fraction must be a fraction from 0 to below 1; got 1.0"),
+        (
+            {"network": "fc", "validation_fraction": 1.0},
+            "validation_fraction must be a fraction from 0 to below 1; got 1.0",
+        ),
         ({"network": "fc", "trainable": ("labels", "all")}, "trainable must be some of present, missing, labels"),
         ({"text": True}, "the data has no texts to make features of"),
     ],
@@ -286,9 +298,7 @@ def test_wrong_options_are_refused_in_one_line(options, says):
 def test_data_without_anything_to_learn_is_refused():
     for shape in ((0, 5, 4), (5, 0, 4), (5, 5, 0)):
         empty = Split(sparse.csr_array(shape[:2], dtype=np.float32), sparse.csr_array((shape[0], shape[2]), dtype=int))
-        with pytest.raises(
-            hb.DataError, match="nothing to learn from {} rows, {} features, {} labels".format(*shape)
-        ):
+        with pytest.raises(hb.DataError, match="nothing to learn from {} rows, {} features, {} labels".format(*shape)):
             learn(empty)
     wordless = Split(sparse.csr_array((3, 0), dtype=np.float32), split(n=3).Y, texts=["!", "?", "a"])
     with pytest.raises(hb.DataError, match="nothing to learn from 3 rows, 0 features"):
@@ -327,9 +337,7 @@ def test_tfidf_features_of_words_only_are_replaced():
 
 
 def test_a_linear_head_that_would_not_fit_is_refused_at_once():
-    wide = Split(
-        sparse.csr_array((3, 100_000), dtype=np.float32), sparse.csr_array((3, 100_000), dtype=np.int32)
-    )
+    wide = Split(sparse.csr_array((3, 100_000), dtype=np.float32), sparse.csr_array((3, 100_000), dtype=np.int32))
     with pytest.raises(hb.OptionError, match="100000 x 100000 weights would take 37 GB; take head 'holographic'"):
         learn(wide, *configs(head="linear"))
 

@@ -124,7 +124,8 @@ def test_every_row_is_trained_on_once_an_epoch_and_rows_held_out_never(split):
 
 
 @pytest.mark.parametrize(
-    ("options", "of_features"), [({}, 3e-3), ({"feature_learning_rate": 0.05}, 0.05), ({"feature_learning_rate": 1e-9}, 1e-9)]
+    ("options", "of_features"),
+    [({}, 3e-3), ({"feature_learning_rate": 0.05}, 0.05), ({"feature_learning_rate": 1e-9}, 1e-9)],
 )
 def test_the_steps_of_a_run_take_the_rates_of_its_plan(split, monkeypatch, options, of_features):
     used = {torch.optim.AdamW: [], RowAdam: []}
@@ -248,7 +249,9 @@ def test_measures_of_held_out_rows_are_the_librarys(split, measure):
     held = loop.validation_split(len(split), 0.2, 5)[1]
     name, _, k = measure.partition("@")
     top = made.top_k(split.X[held], min(int(k), made.n_labels))[1]
-    wanted = {"P": metrics.precision_at_k, "nDCG": metrics.ndcg_at_k, "R": metrics.recall_at_k}[name](split.Y[held], top)
+    wanted = {"P": metrics.precision_at_k, "nDCG": metrics.ndcg_at_k, "R": metrics.recall_at_k}[name](
+        split.Y[held], top
+    )
     assert state.history[0][measure] == pytest.approx(wanted[-1])
 
 
@@ -547,7 +550,9 @@ def test_a_warm_start_that_no_epoch_betters_is_kept(split):
     made = model(split)
     run(split, made, {})
     before = weights(made)
-    state = loop.fit(made, made.examples(split.X), split.Y, loop.TrainConfig(**{**CONFIG, "learning_rate": 1.0}), warm_start=True)
+    state = loop.fit(
+        made, made.examples(split.X), split.Y, loop.TrainConfig(**{**CONFIG, "learning_rate": 1.0}), warm_start=True
+    )
     assert state.best_epoch == -1
     assert state.best > max(entry["P@1"] for entry in state.history)
     assert same(before, weights(made))

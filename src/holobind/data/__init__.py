@@ -1,9 +1,9 @@
 """Datasets for extreme multi-label classification: load, write, convert, generate, fetch and describe them.
 
-    import holobind as hb
+import holobind as hb
 
-    dataset = hb.data.load("eurlex-4k")
-    dataset.train.X, dataset.train.Y, dataset.test, dataset.label_names
+dataset = hb.data.load("eurlex-4k")
+dataset.train.X, dataset.train.Y, dataset.test, dataset.label_names
 """
 
 from holobind.data.dataset import Dataset, Split

@@ -1,4 +1,4 @@
-"""Held-out rows: a random split of row numbers into rows to train on and rows to validate on."""
+"""Held-out rows: a random split of the row indices into rows to train on and rows to validate on."""
 
 from collections.abc import Iterator, Sequence
 

@@ -125,7 +125,7 @@ def fetch(
 
 
 def download(url: str, target: Path, sha256: str | None = None, *, on_progress: ProgressCallback | None = None) -> None:
-    """Download to `target`, which is written only when the download is complete and its checksum is right.
+    """Download to `target`, which is written only when the download is complete and its checksum is correct.
 
     An interrupted download stays in `target` + ".part" and is resumed by the next call.
     """

@@ -42,7 +42,7 @@ def write(dataset: Dataset, path: str | Path, to: str | None = None, *, compress
                 f"{target} has the suffix of {single_file_format}, not of {to}; give the name of a directory"
             )
     elif target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise OptionError(f"{target} already exists; choose another place, or remove it first")
+        raise OptionError(f"{target} already exists; choose another name, or remove it first")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         if single_file_format:

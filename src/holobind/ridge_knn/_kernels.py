@@ -1,7 +1,8 @@
 """Compiled kernels on the arrays of CSR matrices, each for one thread; callers cut the work into blocks.
 
 A CSR matrix A is passed as (indptr, ids, values): row r has values[j] in column ids[j], indptr[r] <= j < indptr[r + 1].
-`indptr` may be a slice of a matrix's offsets, which selects rows. Kernels add to `out` unless they say otherwise.
+`indptr` may be a slice of a matrix's offsets, which selects rows. Kernels add to `out`, except where
+their docstring has `out =`.
 """
 
 import numba

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from holobind.ridge_knn.network import RidgeKnn
 
 N_NEIGHBOURS = 30
-MIN_FEATURES_WITH_FOREST = 4  # of a row in kNN beside trees: rows with fewer have more than 30 equals
+MIN_FEATURES_WITH_FOREST = 4  # of queries and neighbours: rows with fewer features have more than 30 equals
 LEAF_RESIDUAL_WEIGHT = 0.6  # of the mean residual in leaves
 MAX_KNN_TABLE_BYTES = 1 << 30  # of the residuals that are kept; without room for all of them, none is
 BLOCK_ROWS = 64  # rows whose terms are added together

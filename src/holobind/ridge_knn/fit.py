@@ -34,7 +34,7 @@ from holobind.ridge_knn.ridge import RidgeSolution, solve_ridge
 
 RARE_LABEL_BOOST = 0.1  # the largest that costs no P@1 in the mean of four datasets (experiments/LOG.md)
 MAX_DIM = 2048  # of the codebook, by default
-RIDGE_TOLERANCE = 0.3  # a smaller one takes more time and ranks no better (experiments/LOG.md)
+RIDGE_TOLERANCE = 0.3  # on four datasets a smaller one takes longer and ranks no better (experiments/LOG.md)
 L2_SEARCH_DIM = 128  # of the codebook for the choice of l2, where labels are more than the dim
 
 MIN_ROWS_TO_VALIDATE = 6
@@ -50,7 +50,7 @@ MIN_ROWS_FOR_FOREST = 1000
 MIN_ROWS_PER_FEATURE = 8  # for a forest
 N_TRIAL_TREES = 10
 FOREST_WEIGHT = 0.5
-# Beside a forest, these two are fixed: the best ones beside ten trees are not the best beside all trees.
+# With a forest these two are fixed: the best ones with ten trees are not the best ones with all trees.
 FOREST_SIMILARITY_POWER, FOREST_KNN_WEIGHT = 6.0, 0.75
 
 
@@ -243,7 +243,7 @@ class _HeldOutOutputs:
     linear             x W + b
     residuals          mean residuals of the neighbours, by idf_power and similarity_power
     forest             the mean leaf value of the trees, if there are any
-    forest_residuals   mean residuals beside a forest, by idf_power, without rows that have few features
+    forest_residuals   mean residuals with a forest, by idf_power: without rows that have few features
     """
 
     Y: CsrArray

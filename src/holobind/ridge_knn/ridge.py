@@ -124,7 +124,7 @@ def solve_ridge(
     tolerance       relative residual at which conjugate gradients stop for a column. P@1 and P@5 have stopped changing
                     before 0.05; comparisons with other solvers want 1e-5.
     system, direct  "primal" or "dual", and whether to factor; by default the cheaper way
-    memory          bytes, about, beside X, its transpose and W, and in the search for l2 a second W
+    memory          bytes, about, in addition to X, its transpose, W, and in the search for l2 a second W
     seed            of the held-out rows
     start           a solution of nearly the same system, which saves iterations of conjugate gradients
 

@@ -1,7 +1,8 @@
 """Checkpoints: the weights, the best weights so far, the optimisers' states and the `TrainState` of a run in one file.
 
 The file is a `_storage` file of kind "checkpoint". Its header has `run`, what must be the same for the run to be
-resumed, and `state`. Its tensors are `model.*`, `best.*` once there is a best epoch, and `optimiser.<parameter>.<name>`.
+resumed, and `state`. Its tensors are `model.*`, `best.*` once there is a best epoch, and
+`optimiser.<parameter>.<name>`.
 """
 
 import glob

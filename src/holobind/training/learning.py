@@ -356,13 +356,15 @@ def _solve_linear_path(
     counts   of labels, by which rare ones are boosted; None where training continues from here
     """
     head = model.head
-    boosts = counts is not None and head.boosts_rare_labels
+    label_weights = None
+    if counts is not None and head.boosts_rare_labels:
+        label_weights = rare_label_weights(counts, config.rare_label_boost)
     solution = solve_ridge(
         normalise_rows(X) if config.normalise else X,
         model.to_head_labels(Y),
         head.ridge_codebook(),
         config.l2,
-        label_weights=rare_label_weights(counts, config.rare_label_boost) if boosts else None,
+        label_weights=label_weights,
         seed=config.seed,
         on_progress=callbacks.on_solve,
     )
