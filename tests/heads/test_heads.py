@@ -46,7 +46,7 @@ def test_the_top_k_of_label_ranges_merge_to_that_of_all_labels(options, inputs):
 
 @every_head
 def test_a_row_without_labels_adds_nothing(options):
-    """The sum over rows is the same without it. Other rows' gradients are, too."""
+    """The sum over rows and the gradients of the other rows are the same without it."""
     head, h = make_head(options), normal(4, H)
     labels, offsets = ragged([3, 7], [], [36], [])
     (head.loss(h, labels, offsets) * 4).backward()
@@ -62,8 +62,8 @@ def test_a_row_without_labels_adds_nothing(options):
 
 
 @every_head
-def test_it_learns(options):
-    """Ten points, ten sets: after some steps the top label is a right one, except where the paper says it fails."""
+def test_training_finds_the_present_labels(options):
+    """After some steps on ten rows the top label is present, except in the ablations that fail in the paper."""
     head, h = make_head(options, 20), normal(10, 20)
     truth = [[i, i + 10] for i in range(10)]
     optimiser = torch.optim.Adam(head.parameters(), 0.05)
@@ -124,7 +124,7 @@ def test_the_seed_alone_decides_the_scores(options):
 
 @every_head
 def test_a_state_dict_restores_a_head(options):
-    """Fixed vectors are not in it: the seed is enough."""
+    """It does not hold fixed vectors: the seed is enough."""
     one, other = make_head(options), make_head(options)
     with torch.no_grad():
         for parameter in one.parameters():
@@ -143,10 +143,10 @@ def test_the_output_has_output_dim_elements(options):
 
 @every_head
 def test_a_ridge_solution_keeps_its_scores(options):
-    """Of x W + b by the vectors it was solved for; logits of the bce loss are 4 times as large, less 2."""
+    """The scores of x W + b by the vectors it was solved for; the bce loss has the logits 4 y - 2."""
     if options.get("codebook") == "naive" and options["loss"] != "softmax":
         pytest.skip("unbinding is exact for unitary vectors only")
-    head, x = make_head(options | {"trainable": ()} if "trainable" in options else options, None), normal(3, H)
+    head, x = make_head(options, None), normal(3, H)
     weights, bias = normal(H, head.output_dim, seed=1), normal(head.output_dim, seed=2)
     expected = head.ridge_codebook().scores(x @ weights + bias)
     weights, bias = head.from_ridge(weights, bias)

@@ -14,8 +14,8 @@ def test_a_head_on_one_hot_vectors_stores_none_and_has_the_papers_loss():
     assert set(head.state_dict()) == {"weight", "bias"}
     p, m = hb.present_and_missing(12)
     assert_close(head.scores(h), hb.unbind(head(h), p)[:, :9], atol=1e-5, rtol=1e-5)
-    asked = ragged([1, 8], [0], [])
-    assert_close(head.loss(h, *asked), hb.query_loss(head(h), *asked, head.codebook, p, m), atol=1e-5, rtol=1e-5)
+    sets = ragged([1, 8], [0], [])
+    assert_close(head.loss(h, *sets), hb.query_loss(head(h), *sets, head.codebook, p, m), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("codebook", ["orbit", "random"])
@@ -77,11 +77,11 @@ def test_scores_with_a_prior_are_the_logits_of_the_softmax_loss():
 
 @pytest.mark.parametrize("crosstalk", [None, 0.0, 2.0])
 def test_the_softmax_loss_of_a_head_includes_the_crosstalk(crosstalk):
-    said = {} if crosstalk is None else {"crosstalk": crosstalk}
-    head, h, question = hb.HolographicHead(H, N, D, **said), normal(2, H), ragged([3], [36])
-    plain = hb.softmax_loss(head(h), *question, head.codebook, head.temperature)
+    options = {} if crosstalk is None else {"crosstalk": crosstalk}
+    head, h, sets = hb.HolographicHead(H, N, D, **options), normal(2, H), ragged([3], [36])
+    plain = hb.softmax_loss(head(h), *sets, head.codebook, head.temperature)
     added = (head.temperature * head(h)).square().mean() / 2
-    assert_close(head.loss(h, *question), plain + (1 if crosstalk is None else crosstalk) * added)
+    assert_close(head.loss(h, *sets), plain + (1 if crosstalk is None else crosstalk) * added)
 
 
 @pytest.mark.parametrize("crosstalk", [-1.0, float("nan"), float("inf")])

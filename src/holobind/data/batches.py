@@ -77,8 +77,8 @@ class SparseExamples:
 
     def csr(self, rows: RowIndex) -> CsrArray:
         """Some rows as the network takes them.  Shapes: (n) -> sparse (n, f)"""
-        X = take_rows(self.X, rows)
-        return scale_to_unit_rows(X) if self.normalise else X.astype(np.float32, copy=False)
+        X = take_rows(self.X, rows).astype(np.float32, copy=False)
+        return scale_to_unit_rows(X) if self.normalise else X
 
     def batch(self, rows: RowIndex) -> SparseBatch:
         X = self.csr(rows)

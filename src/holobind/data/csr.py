@@ -103,4 +103,4 @@ def take_rows(X: CsrArray, rows: RowIndex) -> CsrArray:
     """Some rows, in any order; scipy's own slicing would look at all of a matrix that is mapped from a file."""
     at, offsets = row_entries(X.indptr, rows)
     ends = np.append(offsets, len(at))
-    return from_arrays(X.data[at], X.indices[at], ends, (len(rows), X.shape[1]))
+    return from_arrays(X.data[at], X.indices[at], ends, (len(rows), X.shape[1]), canonical=False)

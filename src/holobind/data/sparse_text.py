@@ -80,7 +80,7 @@ def parse_features(lines: Sequence[bytes], n_features: int, source: str, first_l
 
 
 def write(path: Path, split: Split, *, comment_header: bool = False) -> None:
-    """Write one split. A suffix .gz, .xz or .bz2 compresses it. Reading it back gives the same matrices, bit for bit."""
+    """Write one split. A suffix .gz, .xz or .bz2 compresses it. Reading it back gives identical matrices."""
     compress = OPEN_COMPRESSED.get(path.suffix.lower())
     header = f"{len(split)} {split.X.shape[1]} {split.Y.shape[1]}\n"
     with atomic_write(path) as raw, compress(raw, "wb") if compress else _unclosed(raw) as file:
