@@ -1,15 +1,15 @@
-"""The top 5 of very many labels: orbit and random codebooks beside the dense product and faiss, in one run.
+"""The top 5 of very many labels: orbit and random codebooks against the dense product and faiss, in one run.
 
     make bench-deps && .venv/bin/python benchmarks/bench_search.py [--shape 670091x3000 ...] [--batch 1 16 256]
 
-All rank the same vectors, those of the orbit codebook (the random one its own), for the same random queries. Dense
-and faiss share one matrix of L x d floats, 8 GB at 670,091 x 3000: faiss.knn is what IndexFlatIP.search calls, without
-a copy of it. Every round runs the contenders in turn, each once without the clock, because its memory comes cold from
-whoever ran before, and then three times with it, of which the least counts; one that takes more than a second runs once
-a round, and one that has used up its seconds leaves out the remaining rounds. Times are medians over rounds.
-`identical`: the orbit's labels are those of the dense product, except where two scores differ by less than float32
-rounding, and there its scores are. Bars hold against the faster of the two ways to order the dense product. The last
-line printed is JSON.
+All methods rank the vectors of the orbit codebook for the same random queries; the random codebook ranks its own. The
+dense product and faiss use one matrix of L x d floats, 8 GB at 670,091 x 3000; faiss.knn is what IndexFlatIP.search
+calls, without a copy of the matrix. Every round runs the methods in turn. A turn is one call that is not timed, because
+the caches hold the data of the method before, and three timed calls, of which the fastest counts. A method that takes
+more than a second runs once a round, and one that has used up its seconds skips the remaining rounds. Times are medians
+over rounds. `identical`: the orbit's labels are those of the dense product, or, where two scores differ by less than
+float32 rounding, its scores are. Targets compare with the faster of the two orders of the dense product. The last line
+printed is JSON.
 """
 
 import argparse
@@ -26,11 +26,11 @@ import holobind as hb
 
 SHAPES = ("30938x400", "30938x3000", "205443x3000", "670091x3000")
 K, ROUNDS, SECONDS = 5, 7, 5.0
-BARS = {("205443x3000", 1): 60, ("205443x3000", 16): 60, ("670091x3000", 1): 60, ("670091x3000", 16): 40}
-MEMORY_BAR = 0.001  # of the dense matrix, at d = 3000
+TARGET_SPEEDUPS = {("205443x3000", 1): 60, ("205443x3000", 16): 60, ("670091x3000", 1): 60, ("670091x3000", 16): 40}
+MAX_MEMORY_FRACTION = 0.001  # of the dense matrix, at d = 3000
 
 
-def table_of(book):
+def dense_table(book):
     table = torch.empty(book.n_labels, book.dim)
     for ids in torch.arange(book.n_labels).split(2000):
         table[ids[0] : ids[-1] + 1] = book.vectors(ids)
@@ -44,12 +44,12 @@ def identical(found, exact):
     )
 
 
-def race(contenders, v):
-    """Median seconds of each."""
-    times = {name: [] for name in contenders}
-    spent = dict.fromkeys(contenders, 0.0)
+def median_seconds(methods, v):
+    """Median seconds of each method."""
+    times = {name: [] for name in methods}
+    spent = dict.fromkeys(methods, 0.0)
     for _ in range(ROUNDS):
-        for name, search in contenders.items():
+        for name, search in methods.items():
             if spent[name] > SECONDS:
                 continue
             turn = []
@@ -57,9 +57,9 @@ def race(contenders, v):
                 start = time.perf_counter()
                 search(v)
                 turn.append(time.perf_counter() - start)
-                if turn[-1] > 1:  # beside a second, cold memory does not count
+                if turn[-1] > 1:  # compared with a second, cold caches do not count
                     break
-            time.sleep(0.1)  # another library's threads go on waiting for work for a while, at the next one's cost
+            time.sleep(0.1)  # the threads of one library spin for a while, which slows the next one
             spent[name] += sum(turn)
             times[name].append(min(turn[1:] or turn))
     return {name: statistics.median(values) for name, values in times.items()}
@@ -75,20 +75,20 @@ def main():
     for shape in chosen.shape:
         n, d = map(int, shape.split("x"))
         book, random = hb.OrbitCodebook(n, d), hb.RandomCodebook(n, d)
-        table = table_of(book)
+        table = dense_table(book)
         memory = book._drawn_conj_spectra.nbytes / table.nbytes
-        contenders = {
+        methods = {
             "orbit": lambda v, book=book: book.top_k(v, K),
             "dense": lambda v, table=table: (v @ table.T).topk(K),
             "dense, labels first": lambda v, table=table: (table @ v.T).T.contiguous().topk(K),
             "faiss": lambda v, table=table: faiss.knn(v.numpy(), table.numpy(), K, metric=faiss.METRIC_INNER_PRODUCT),
             "random": lambda v, random=random: random.top_k(v, K),
         }
-        contenders = {name: search for name, search in contenders.items() if name not in chosen.without}
+        methods = {name: search for name, search in methods.items() if name not in chosen.without}
         for batch in chosen.batch:
             v = torch.randn(batch, d, generator=torch.Generator().manual_seed(batch))
-            seconds = race(contenders, v)
-            bar = BARS.get((shape, batch))
+            seconds = median_seconds(methods, v)
+            target = TARGET_SPEEDUPS.get((shape, batch))
             times_faster = min(seconds["dense"], seconds["dense, labels first"]) / seconds["orbit"]
             rows.append(
                 {
@@ -100,19 +100,19 @@ def main():
                         name: round(took / seconds["orbit"], 1) for name, took in seconds.items() if name != "orbit"
                     },
                     "times_faster": round(times_faster, 1),
-                    "bar": bar,
-                    "reached": bar is None or times_faster >= bar,
+                    "target": target,
+                    "reached": target is None or times_faster >= target,
                     "memory_of_dense": memory,
-                    "memory_reached": d != 3000 or memory <= MEMORY_BAR,
-                    "identical": identical(contenders["orbit"](v), contenders["dense"](v)),
+                    "memory_reached": d != 3000 or memory <= MAX_MEMORY_FRACTION,
+                    "identical": identical(methods["orbit"](v), methods["dense"](v)),
                 }
             )
-        del table, contenders
+        del table, methods
     names = "orbit", "dense", "dense, labels first", "faiss", "random"
-    shown = Table("labels", "dim", "batch", *(f"{name}, ms" for name in names), "faster than dense", "bar")
+    shown = Table("labels", "dim", "batch", *(f"{name}, ms" for name in names), "faster than dense", "target")
     for row in rows:
         ms = [row["ms"].get(name, "") for name in names]
-        cells = row["labels"], row["dim"], row["batch"], *ms, f"{row['times_faster']:.1f}x", row["bar"] or ""
+        cells = row["labels"], row["dim"], row["batch"], *ms, f"{row['times_faster']:.1f}x", row["target"] or ""
         shown.add_row(*map(str, cells))
     Console(width=120).print(shown)
     print(json.dumps({"threads": torch.get_num_threads(), "k": K, "results": rows}))

@@ -1,13 +1,13 @@
-"""One optimisation step with a holographic head beside one with a linear head, at the shapes of the paper's datasets.
+"""One optimisation step with a holographic head against one with a linear head, at the shapes of the paper's datasets.
 
     .venv/bin/python benchmarks/bench_training_step.py [--dataset Bibtex ...]
 
 A step is forward, loss, backward and Adam (fused) of one 512 x 512 hidden layer and the head, at batch 64, on random
-activations and label sets of the dataset's mean size. The linear head has the paper's baseline loss, BCE. Contenders
-take turns of two steps, of which the second is timed, so that a machine that is faster now and slower then is so for
-all of them. A time is the median over the turns; ratios are of those. Peak memory is measured in a process of its own
-for each head: the most resident memory during three steps less that before the head was made. The last line printed is
-JSON.
+activations and label sets of the dataset's mean size. The linear head has the paper's baseline loss, BCE. Heads take
+turns of two steps, of which the second is timed, so that changes in the speed of the machine affect all of them alike.
+A time is the median over the turns, and ratios are between medians. Peak memory is measured in a process of its own for
+each head: the maximum of the resident memory during three steps, less what was resident before the head was made. The
+last line printed is JSON.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from rich.table import Table
 
 import holobind as hb
 
-#           labels, labels a point, the paper's dim, bars: query and softmax at that dim
+#           labels, labels of a row, the paper's dim, target speed-ups of query and softmax at that dim
 DATASETS = {
     "Mediamill": (101, 4.38, 400, 0.8, None),
     "Bibtex": (159, 2.40, 400, 0.8, None),
@@ -69,7 +69,7 @@ def stepper(head, labels, offsets):
     return step
 
 
-def race(steps):
+def median_seconds(steps):
     times = {name: [] for name in steps}
     spent = dict.fromkeys(steps, 0.0)
     for _ in range(TURNS):
@@ -77,7 +77,7 @@ def race(steps):
             if spent[name] > SECONDS:
                 continue
             begun = time.perf_counter()
-            step()  # brings back into the caches what the others drove out
+            step()  # fills the caches again after the other heads
             start = time.perf_counter()
             step()
             done = time.perf_counter()
@@ -88,7 +88,7 @@ def race(steps):
 
 def peak_megabytes(dataset, kind):
     labels, mean, dim, *_ = DATASETS[dataset]
-    step = stepper(hb.HolographicHead(HIDDEN, 200, 100, loss="query"), *sets(200, 3.0))  # all that is loaded once
+    step = stepper(hb.HolographicHead(HIDDEN, 200, 100, loss="query"), *sets(200, 3.0))  # so that everything that loads once is loaded
     step()
     Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak starts again from what is resident now
     before = peak_memory_mb()
@@ -104,10 +104,10 @@ def main():
     chosen = parser.parse_args()
     rows = []
     for dataset in chosen.dataset:
-        labels, mean, dim, query_bar, softmax_bar = DATASETS[dataset]
+        labels, mean, dim, query_target, softmax_target = DATASETS[dataset]
         kinds = heads(labels, dim)
         peaks = {kind: run_alone(peak_megabytes, dataset, kind) for kind in kinds}
-        seconds = race({kind: stepper(make(), *sets(labels, mean)) for kind, make in kinds.items()})
+        seconds = median_seconds({kind: stepper(make(), *sets(labels, mean)) for kind, make in kinds.items()})
         speed = {kind: seconds["linear"] / took for kind, took in seconds.items()}
         bars = {"query": query_bar, "softmax": softmax_bar}
         rows.append(

@@ -36,8 +36,8 @@ def test_blocks_that_need_an_optional_package_run_where_it_is_installed(page):
 
 
 def test_the_readme_finds_the_cat(capsys):
-    exec(blocks(ROOT / "README.md")[0], {})
-    assert capsys.readouterr().out.startswith("cat\n")
+    run(ROOT / "README.md", blocks(ROOT / "README.md"))
+    assert capsys.readouterr().out == "cat\n"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

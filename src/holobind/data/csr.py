@@ -69,7 +69,7 @@ def scale_to_unit_rows(X: CsrArray, square_dtype: DTypeLike = np.float64) -> Csr
     values = X.data.astype(np.float64)
     lengths = np.sqrt(np.bincount(row, X.data.astype(square_dtype) ** 2, minlength=X.shape[0]))
     scaled = (values / np.where(lengths > 0, lengths, 1)[row]).astype(np.float32)
-    return from_arrays(scaled, X.indices, X.indptr, X.shape)
+    return from_arrays(scaled, X.indices, X.indptr, X.shape, canonical=bool(X.has_canonical_format))
 
 
 def idf_weights(X: CsrArray, power: float) -> FloatArray:
