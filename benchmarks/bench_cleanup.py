@@ -1,8 +1,8 @@
-"""Cleaning up among very many names: the orbit's FFT beside the product with stored vectors, in one run.
+"""Clean-up among very many names: the orbit's FFT against the product with stored vectors, in one run.
 
     .venv/bin/python benchmarks/bench_cleanup.py
 
-Times are the least of several calls in turn; the last line printed is JSON.
+A time is the fastest of several calls in turn. The last line printed is JSON.
 """
 
 import json
@@ -30,12 +30,11 @@ def measure(n):
     assert vocabulary.ask(statement, "name7")[0].name == f"name{n - 1}"
     calls = {"orbit": lambda: vocabulary.ask(statement, "name7"), "stored": lambda: torch.topk(stored @ answer, 5)}
     rounds = [{name: seconds(call) for name, call in calls.items()} for _ in range(ROUNDS)]
-    best = {name: 1e3 * min(r[name] for r in rounds) for name in calls}
+    fastest = {name: 1e3 * min(times[name] for times in rounds) for name in calls}
     megabytes = stored.numel() * 4 / 1e6
-    print(
-        f"{n:>9,} names: orbit {best['orbit']:.2f} ms, stored vectors {best['stored']:.2f} ms and {megabytes:,.0f} MB"
-    )
-    return {"names": n, "orbit_ms": best["orbit"], "stored_ms": best["stored"], "stored_megabytes": megabytes}
+    orbit, dense = f"{fastest['orbit']:.2f} ms", f"{fastest['stored']:.2f} ms and {megabytes:,.0f} MB"
+    print(f"{n:>9,} names: orbit {orbit}, stored vectors {dense}")
+    return {"names": n, "orbit_ms": fastest["orbit"], "stored_ms": fastest["stored"], "stored_megabytes": megabytes}
 
 
 def main():

@@ -88,7 +88,9 @@ def median_seconds(steps):
 
 def peak_megabytes(dataset, kind):
     labels, mean, dim, *_ = DATASETS[dataset]
-    step = stepper(hb.HolographicHead(HIDDEN, 200, 100, loss="query"), *sets(200, 3.0))  # so that everything that loads once is loaded
+    step = stepper(
+        hb.HolographicHead(HIDDEN, 200, 100, loss="query"), *sets(200, 3.0)
+    )  # so that everything that loads once is loaded
     step()
     Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak starts again from what is resident now
     before = peak_memory_mb()
@@ -109,7 +111,7 @@ def main():
         peaks = {kind: run_alone(peak_megabytes, dataset, kind) for kind in kinds}
         seconds = median_seconds({kind: stepper(make(), *sets(labels, mean)) for kind, make in kinds.items()})
         speed = {kind: seconds["linear"] / took for kind, took in seconds.items()}
-        bars = {"query": query_bar, "softmax": softmax_bar}
+        targets = {"query": query_target, "softmax": softmax_target}
         rows.append(
             {
                 "dataset": dataset,
@@ -117,18 +119,18 @@ def main():
                 "dim": dim,
                 "ms": {kind: round(1e3 * took, 3) for kind, took in seconds.items()},
                 "times_faster_than_linear": {kind: round(ratio, 2) for kind, ratio in speed.items()},
-                "bars": bars,
-                "reached": {kind: bar is None or speed[kind] >= bar for kind, bar in bars.items()},
+                "targets": targets,
+                "reached": {kind: target is None or speed[kind] >= target for kind, target in targets.items()},
                 "peak_megabytes": peaks,
             }
         )
-    shown = Table("dataset", "labels", "dim", "head", "ms a step", "x linear", "bar", "peak MB")
+    shown = Table("dataset", "labels", "dim", "head", "ms a step", "x linear", "target", "peak MB")
     for row in rows:
         for kind, took in row["ms"].items():
             ratio, peak = row["times_faster_than_linear"][kind], row["peak_megabytes"][kind]
-            bar = row["bars"].get(kind) or ""
+            target = row["targets"].get(kind) or ""
             shown.add_row(
-                row["dataset"], str(row["labels"]), str(row["dim"]), kind, *map(str, (took, ratio, bar, peak))
+                row["dataset"], str(row["labels"]), str(row["dim"]), kind, *map(str, (took, ratio, target, peak))
             )
     Console(width=110).print(shown)
     print(json.dumps({"threads": torch.get_num_threads(), "batch": BATCH, "results": rows}))

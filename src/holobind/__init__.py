@@ -78,7 +78,8 @@ _NAMES = {
     "algebra": "bind bundle identity inverse involution permute power random similarity unbind unitary",
     "codebooks": "BiasedCodebook Codebook DenseCodebook OneHotCodebook OrbitCodebook RandomCodebook",
     "data": "Dataset Split",
-    "errors": "DataError DTypeError ExpressionError FileError HolobindError LabelError OptionError ShapeError UnknownNameError",
+    "errors": "DataError DTypeError ExpressionError FileError HolobindError LabelError OptionError ShapeError "
+    "UnknownNameError",
     "estimator": "HolographicClassifier",
     "heads": "HolographicHead LinearHead frequency_prior",
     "heads.losses": "present_and_missing query_loss regression_loss softmax_loss",

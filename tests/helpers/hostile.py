@@ -33,7 +33,7 @@ def setting(*where, to):
     return change
 
 
-def with_tensor(name, to):
+def replacing(name, to):
     def change(header, tensors):
         tensors[name] = to(tensors[name]) if callable(to) else to
 

@@ -1,6 +1,6 @@
 """A small run of training, for tests: in this process, or as a script of its own that can be killed or distributed.
 
-    training.py OUT [--checkpoint FILE] [--resume] [--every S] [--slow S] [--what fc|linear_skip|linear|bce|cnn|lstm] ...
+    training.py OUT [--checkpoint FILE] [--resume] [--every S] [--slow S] [--what fc|linear_skip|linear|bce|...] ...
 
 writes the weights of the trained model to OUT.safetensors and its progress to OUT.json. With torchrun, a process writes
 to OUT.rank.*.

@@ -427,7 +427,7 @@ DAMAGE = {
     "cut": _cut,
     "empty": lambda path: path.write_bytes(b""),
     "a model file": _rewritten(lambda header, tensors: header.update(kind="model")),
-    "a newer version": _rewritten(lambda header, tensors: header.update(version=2)),
+    "a newer version": _rewritten(lambda header, tensors: header.update(version=checkpoint.VERSION + 1)),
     "a weight gone": _rewritten(lambda header, tensors: tensors.pop("model.network.first_bias")),
     "a weight of another shape": _rewritten(lambda h, t: t.update({"best.network.first_bias": torch.zeros(3)})),
     "a state gone": _rewritten(lambda header, tensors: tensors.pop("optimiser.network.first.weight.mean")),

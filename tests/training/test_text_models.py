@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.commands import interrupt_training, run
-from helpers.hostile import bomb, hostile, setting, with_tensor, without
+from helpers.hostile import bomb, hostile, replacing, setting, without
 from helpers.training import configs
 
 import holobind as hb
@@ -152,9 +152,9 @@ REFUSED = [
     (without("tokenizer"), "KeyError: 'tokenizer'"),
     (lambda header, tensors: tensors.pop("tokens"), "KeyError: 'tokens'"),
     (lambda header, tensors: tensors.pop("merges"), "KeyError: 'merges'"),
-    (with_tensor("tokens", bomb(10**8)), "its tokens are damaged, or not"),
-    (with_tensor("tokens", lambda t: t[:-3]), "its tokens are damaged, or not"),
-    (with_tensor("merges", bomb(10)), "its merges are damaged, or not"),
+    (replacing("tokens", bomb(10**8)), "its tokens are damaged, or not"),
+    (replacing("tokens", lambda t: t[:-3]), "its tokens are damaged, or not"),
+    (replacing("merges", bomb(10)), "its merges are damaged, or not"),
     (setting("tokenizer", "kind", to="char"), "kind must be one of"),
     (setting("tokenizer", "kind", to="word"), "kind 'word' has no merges"),
     (setting("tokenizer", "lowercase", to="no"), "lowercase must be one of"),
@@ -231,14 +231,14 @@ def test_raw_lines_are_answered_on_the_command_line(capsys, few, tmp_path, netwo
         interrupt_training(patch, 1, 3)
         assert run(capsys, *command, "--out", model)[0] == 130
     code, out, err = run(capsys, *command, "--out", model, "--resume")
-    assert code == 0 and err == "" and {"cnn": "convolutions", "lstm": "LSTM of 4 hidden_size"}[network] in out
+    assert code == 0 and err == "" and {"cnn": "XML-CNN", "lstm": "LSTM of hidden size 4"}[network] in out
     loaded = hb.load(model)
     assert same(loaded, hb.load(tmp_path / "whole.safetensors")) and loaded.max_tokens == 30
 
     asked = ["read a file", "", *few.texts[:5]]
     code, out, err = run(capsys, "predict", model, "-", "-k", 2, stdin="\n".join(asked).encode())
     best = loaded.top_k(asked, 2)[1]
-    answers = [[message["label"] for message in json.loads(line)["labels"]] for line in out.splitlines()]
+    answers = [[label["label"] for label in json.loads(line)["labels"]] for line in out.splitlines()]
     assert code == 0 and err == "" and answers == [[loaded.label_names[i] for i in row] for row in best]
     code, _, err = run(capsys, "predict", model, "-", "--format", "xml", stdin=b"0:1\n")
     assert code == 2 and "this model reads texts, not features" in err and err.count("\n") == 1

@@ -87,7 +87,8 @@ def learn(
     checkpoint, resume, log   of training, see `loop.fit`
     """
     began = time.perf_counter()
-    config, train_config, callbacks = config or ModelConfig(), train_config or TrainConfig(), callbacks or Callbacks()
+    config, callbacks = config or ModelConfig(), callbacks or Callbacks()
+    train_config = train_config or TrainConfig(seed=config.seed)
     inputs = _read(split, config, tfidf)
     if config.uses_knn:
         model, summary = _learn_ridge_knn(inputs, config, label_names, callbacks)
@@ -141,7 +142,7 @@ def partial_fit(
 
         if model.head.has_prior:
             model.head.set_prior(_head_counts(after, model.label_order))
-        train_config = (train_config or TrainConfig()).resolve(len(split), config)
+        train_config = (train_config or TrainConfig(seed=config.seed)).resolve(len(split), config)
         one_pass = replace(
             train_config, epochs=1, validation_fraction=0.0, patience=0, seed=train_config.seed + n_updates
         )
