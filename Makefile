@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test paper bench-deps clean
+.PHONY: setup demo test paper bench-deps options-table clean
 
 setup: $(READY)
 
@@ -45,6 +45,10 @@ paper: setup
 # The libraries that the benchmarks compare with. Each benchmark is a script: .venv/bin/python benchmarks/bench_NAME.py
 bench-deps: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group bench
+
+# The table of options in docs/training.md, after a change of training/config.py.
+options-table: setup
+	$(BIN)/python tests/helpers/options_table.py
 
 clean:
 	rm -rf .venv demo

@@ -1,8 +1,8 @@
-"""What each part of the softmax loss of a holographic head is worth, on held-out rows.
+"""Ablation of the softmax loss of a holographic head, on held-out rows.
 
     .venv/bin/python experiments/softmax_loss.py DATASET [--data DIR] [--dim 400 1000] [--seeds 3]
 
-FC (512, 512) on an orbit codebook, one part changed at a time: the weight of the crosstalk, the prior (logit
+FC (512, 512) on an orbit codebook, one setting changed at a time: the weight of the crosstalk, the prior (logit
 adjustment), the initial temperature, and the learning rates of the dense layers and of the first one (sparse
 features). A tenth of TRAIN is held out for evaluation, and a tenth of the rest to choose the epoch. The last line is
 JSON: means over seeds of P@1, P@5, PSP@1.
@@ -46,17 +46,17 @@ METRICS = ("P@1", "P@5", "PSP@1")
 
 
 def train_and_evaluate(
-    kept: Split, held_out: Split, dim: int, seed: int, epochs: int, batch_size: int, parts: dict[str, Any]
+    kept: Split, held_out: Split, dim: int, seed: int, epochs: int, batch_size: int, settings: dict[str, Any]
 ) -> list[float]:
     frequencies = metrics.frequencies(kept.Y)
     order = np.argsort(-frequencies.counts, kind="stable").astype(np.int64)
-    head = hb.HolographicHead(512, len(order), dim, seed=seed, crosstalk=parts["crosstalk"])
-    if parts["prior"]:
+    head = hb.HolographicHead(512, len(order), dim, seed=seed, crosstalk=settings["crosstalk"])
+    if settings["prior"]:
         head.set_prior(torch.from_numpy(frequencies.counts[order]))
-    head.set_temperature(parts["temperature"])
+    head.set_temperature(settings["temperature"])
     network = hb.networks.FC(kept.X.shape[1], (512, 512), seed=seed)
     model = hb.Model(network, head, frequencies, label_order=order)
-    learning_rate, feature_learning_rate = parts["learning rates"]
+    learning_rate, feature_learning_rate = settings["learning rates"]
     config = hb.TrainConfig(
         epochs=epochs,
         batch_size=batch_size,
@@ -86,9 +86,9 @@ def main() -> None:
     results: dict[str, dict[int, dict[str, float]]] = {}
     for variant in args.only:
         for dim in args.dim:
-            parts = DEFAULT | VARIANTS[variant]
+            settings = DEFAULT | VARIANTS[variant]
             runs = [
-                train_and_evaluate(kept, held_out, dim, seed, args.epochs, args.batch, parts)
+                train_and_evaluate(kept, held_out, dim, seed, args.epochs, args.batch, settings)
                 for seed in range(args.seeds)
             ]
             means = dict(zip(METRICS, np.mean(runs, 0).round(2).tolist(), strict=True))

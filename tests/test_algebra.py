@@ -301,7 +301,7 @@ def test_operations_compile_as_one_graph_with_the_same_results(operation, count)
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "says"),
+    ("call", "error", "message"),
     [
         (lambda: hb.bind(torch.randn(4), torch.randn(5)), hb.ShapeError, "differ in length, 4 and 5"),
         (lambda: hb.unbind(torch.randn(2, 4), torch.randn(1)), hb.ShapeError, "differ in length, 4 and 1"),
@@ -317,8 +317,8 @@ def test_operations_compile_as_one_graph_with_the_same_results(operation, count)
         (lambda: hb.random(-1, 4), hb.OptionError, "n must be at least 0, got -1"),
     ],
 )
-def test_an_error_is_one_line_of_a_holobind_and_a_standard_type(call, error, says):
-    with pytest.raises(error, match=says) as caught:
+def test_an_error_is_one_line_of_a_holobind_and_a_standard_type(call, error, message):
+    with pytest.raises(error, match=message) as caught:
         call()
     assert "\n" not in str(caught.value)
     assert isinstance(caught.value, hb.HolobindError)

@@ -1,4 +1,4 @@
-"""What the pages show, works: every Python block of every page is run, in order, as one script a page."""
+"""The examples of the pages work: every Python block of every page is run, in order, as one script a page."""
 
 import re
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_links_lead_somewhere(page):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
-def test_the_page_of_the_reproduction_is_what_the_results_say(tmp_path):
+def test_the_page_of_the_reproduction_is_that_of_the_results(tmp_path):
     from holobind_paper import report
 
     (tmp_path / "figures").symlink_to(ROOT / "docs" / "figures")

@@ -54,7 +54,7 @@ def test_scikit_learns_checks(estimator, check):
     check(estimator)
 
 
-def test_numbers_of_numpy_are_numbers(tmp_path):
+def test_options_may_be_numpy_scalars(tmp_path):
     X, Y = points()
     options = {"dim": np.int64(4), "l2": np.float32(0.5), "hidden": np.array([8]), "seed": np.int64(1)}
     clf = clone(Classifier(**options)).fit(X, Y)
@@ -63,12 +63,12 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
 
 
 @pytest.mark.parametrize("options", [{"dim": 0}, {"network": "tree"}, {"loss": "bce"}, {"l2": "x"}], ids=str)
-def test_wrong_parameters_are_told_by_fit(options):
+def test_wrong_parameters_are_refused_by_fit(options):
     with pytest.raises(hb.OptionError, match=f"{next(iter(options))} |losses"):
         Classifier(**options).fit(*points())
 
 
-def test_nothing_but_fit_works_before_fit(tmp_path):
+def test_only_fit_works_before_fit(tmp_path):
     X, Y = points()
     for call in (
         lambda c: c.predict(X),
@@ -135,7 +135,7 @@ FORMS = {
     "sets": sets_of,
     "lists of names": lambda Y: [sorted(s) for s in sets_of(Y)],
     "tuples in an array": lambda Y: np.array([*(tuple(s) for s in sets_of(Y)), None], object)[:-1],
-    "sets of numbers": lambda Y: [set(np.flatnonzero(row).tolist()) for row in Y],
+    "sets of ids": lambda Y: [set(np.flatnonzero(row).tolist()) for row in Y],
 }
 
 
@@ -155,7 +155,7 @@ def test_labels_come_back_in_the_form_in_which_they_came(form):
         assert found.dtype == np.asarray(y).dtype
         assert np.array_equal(found, plain)
     else:
-        names = np.arange(6) if form == "sets of numbers" else NAMES
+        names = np.arange(6) if form == "sets of ids" else NAMES
         assert clf.classes_.tolist() == names.tolist()
         assert found == [tuple(names[row == 1].tolist()) for row in plain]
 
@@ -194,7 +194,7 @@ def test_a_column_of_classes_is_a_vector_of_them_with_a_warning():
 
 
 @pytest.mark.parametrize(
-    ("y", "says"),
+    ("y", "message"),
     [
         (None, "requires y to be passed, but the target y is None"),
         ("abc", "must be a vector, a matrix or a list of label sets; got str"),
@@ -212,15 +212,15 @@ def test_a_column_of_classes_is_a_vector_of_them_with_a_warning():
         ([set()] * 80, "nothing to learn from 80 rows, 15 features, 0 labels"),
     ],
 )
-def test_wrong_labels_are_told(y, says):
-    with pytest.raises(ValueError, match=says):
+def test_wrong_labels_are_refused(y, message):
+    with pytest.raises(ValueError, match=message):
         Classifier().fit(points()[0], y)
 
 
 # Predictions
 
 
-def test_as_many_labels_as_a_point_has_on_average_or_all_above_a_threshold():
+def test_predict_gives_the_mean_number_of_labels_or_all_above_the_threshold():
     X, Y = points()
     clf = Classifier().fit(X, Y)
     k = round(Y.sum() / len(Y))
@@ -234,7 +234,7 @@ def test_as_many_labels_as_a_point_has_on_average_or_all_above_a_threshold():
     assert np.all(scores[:, 0] >= scores[:, 1])
 
 
-def test_names_stand_in_the_order_of_scores():
+def test_names_are_in_the_order_of_scores():
     X, Y = points()
     clf = Classifier().fit(X, sets_of(Y))
     _, ids = clf.top_k(X, 3)
@@ -266,7 +266,7 @@ def test_texts_are_read_with_text():
         Classifier().fit(documents, sets)
 
 
-def test_verbose_tells_on_stderr_and_otherwise_nothing_is_told(capsys):
+def test_verbose_reports_on_stderr_and_otherwise_nothing_is_printed(capsys):
     X, Y = points()
     Classifier(network="fc", hidden=(8,), epochs=2).fit(X, Y)
     assert capsys.readouterr() == ("", "")
@@ -289,25 +289,25 @@ def test_portions_are_learned_one_after_the_other(options):
     clf = Classifier(**options)
     scores = []
     for _ in range(4):
-        for part_X, part_Y in portions(X[:600], Y[:600], 100):
-            clf.partial_fit(part_X, part_Y)
+        for X_portion, Y_portion in portions(X[:600], Y[:600], 100):
+            clf.partial_fit(X_portion, Y_portion)
             scores.append(clf.score(test_X, test_Y))
     assert scores[-1] > scores[0] + 0.02
     assert scores[-1] > 0.7
-    assert clf.model_.frequencies.points == 2400
+    assert clf.model_.frequencies.n_rows == 2400
 
 
 def test_portions_in_the_same_order_give_the_same_model():
     X, Y = points()
     one, other = Classifier(network="fc", hidden=(8,)), Classifier(network="fc", hidden=(8,))
-    for split in portions(X, Y):
-        one.partial_fit(*split)
-        other.partial_fit(*split)
+    for portion in portions(X, Y):
+        one.partial_fit(*portion)
+        other.partial_fit(*portion)
     for a, b in zip(one.model_.state_dict().values(), other.model_.state_dict().values(), strict=True):
         assert torch.equal(a, b)
 
 
-def test_classes_may_come_later_if_they_are_named_at_first():
+def test_later_calls_may_have_classes_that_the_first_call_names():
     X, Y = points()
     y = NAMES[Y.argmax(1)]
     clf = Classifier().partial_fit(X[:3], y[:3], classes=NAMES).partial_fit(X[3:], y[3:], classes=NAMES[::-1])
@@ -337,7 +337,7 @@ def test_texts_come_in_portions_with_the_words_of_the_first():
     clf = Classifier(text=True).partial_fit(documents[:40], sets[:40])
     words = clf.model_.tfidf.words
     clf.partial_fit(documents[40:], sets[40:])
-    assert clf.model_.tfidf.words == words and clf.model_.frequencies.points == 80
+    assert clf.model_.tfidf.words == words and clf.model_.frequencies.n_rows == 80
     assert clf.score(documents, sets) > 0.9
 
 
@@ -381,7 +381,7 @@ def test_a_saved_estimator_of_texts_reads_texts(tmp_path):
     assert hb.load(tmp_path / "m").top_k(["lemon"], 1)[1].tolist() == [[4]]
 
 
-def test_models_made_otherwise_can_be_loaded_as_estimators(tmp_path):
+def test_models_of_learn_can_be_loaded_as_estimators(tmp_path):
     X, Y = points()
     split = hb.data.Split(sparse.csr_array(X.astype(np.float32)), sparse.csr_array(Y))
     hb.learn(split, hb.ModelConfig(dim=4)).save(tmp_path / "m")
@@ -412,16 +412,16 @@ def test_models_made_otherwise_can_be_loaded_as_estimators(tmp_path):
         {"config": 3},
     ],
 )
-def test_a_file_that_does_not_say_how_to_predict_is_refused(tmp_path, metadata):
+def test_a_file_with_invalid_options_is_refused(tmp_path, metadata):
     X, Y = points()
     clf = Classifier().fit(X, sets_of(Y))
     clf.model_.metadata = metadata
     clf.model_.save(tmp_path / "m")
-    with pytest.raises(hb.FileError, match="does not say how to predict with it"):
+    with pytest.raises(hb.FileError, match="has no valid options of an estimator"):
         Classifier.load(tmp_path / "m")
 
 
-def test_class_names_that_cannot_be_stored_are_told_when_saving(tmp_path):
+def test_class_names_that_cannot_be_stored_are_refused_when_saving(tmp_path):
     X, Y = points()
     clf = Classifier().fit(X, [{f"a\n{name}" for name in row} for row in sets_of(Y)])
     with pytest.raises(hb.DataError, match="line break"):
@@ -429,7 +429,7 @@ def test_class_names_that_cannot_be_stored_are_told_when_saving(tmp_path):
 
 
 @pytest.mark.parametrize("options", [{}, {"network": "fc", "hidden": (8,), "epochs": 1}], ids=str)
-def test_other_processes_get_the_same_estimator(options):
+def test_a_pickled_estimator_is_the_same(options):
     X, Y = points()
     clf = Classifier(**options).fit(X, Y)
     again = pickle.loads(pickle.dumps(clf))

@@ -120,7 +120,7 @@ def test_propensity_follows_its_formula():
     c = (math.log(4) - 1) * 2.5**0.55
     expected = [1 / (1 + c * (count + 1.5) ** -0.55) for count in (3, 1, 0)]
     assert_allclose(metrics.propensity(Y), expected)
-    with pytest.raises(ShapeError, match="at least 3 training points"):
+    with pytest.raises(ShapeError, match="at least 3 training rows"):
         metrics.propensity(Y[:2])
 
 
@@ -203,7 +203,7 @@ def test_evaluation_is_a_table_and_json():
 
 def test_invalid_rankings_are_refused():
     Y = labels([{0, 1}, {2}], 4)
-    for top, error, says in (
+    for top, error, message in (
         ([[0, 4], [1, 2]], LabelError, "label 4, which is outside this space of 4 labels"),
         ([[0, -2], [1, 2]], LabelError, "label -2"),
         ([[0, 1], [2, 2]], LabelError, "row 1 of top has a label twice"),
@@ -211,7 +211,7 @@ def test_invalid_rankings_are_refused():
         ([0, 1], ShapeError, "the 2 points of Y"),
         ([[0.5], [1.0]], DTypeError, "label ids"),
     ):
-        with pytest.raises(error, match=says):
+        with pytest.raises(error, match=message):
             metrics.precision_at_k(Y, np.array(top))
     with pytest.raises(DTypeError, match="scipy sparse"):
         metrics.precision_at_k(Y.toarray(), [[0], [1]])

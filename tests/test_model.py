@@ -1,4 +1,4 @@
-"""Models in use: what they are given, and what they say."""
+"""Models in use: their inputs and their predictions."""
 
 import numpy as np
 import pytest
@@ -18,18 +18,18 @@ def test_every_way_to_read_scores_agrees():
     best, ids = model.top_k(X, 4)
     assert np.array_equal(ids, hb.metrics.top_k(scores, 4))
     assert np.allclose(best, np.take_along_axis(scores, ids, 1), atol=1e-5)
-    assert np.array_equal(model.present(X, 0.1).toarray() == 1, scores > 0.1)
+    assert np.array_equal(model.labels_above(X, 0.1).toarray() == 1, scores > 0.1)
 
 
 @pytest.mark.parametrize("options", [HEADS[0], HEADS[2], HEADS[6]], ids=str)
-def test_a_head_that_numbers_labels_its_own_way_is_not_seen_from_outside(options):
+def test_the_label_order_of_a_head_does_not_change_the_results(options):
     plain, order = build("fc", options), np.random.default_rng(1).permutation(L)
     model = build("fc", options, label_order=order)
     assert np.array_equal(model.scores(X)[:, order], plain.scores(X))
     for mine, theirs in zip(model.top_k(X, 4), plain.top_k(X, 4), strict=True):
         wanted = order[theirs] if theirs.dtype == np.int64 else theirs
         assert np.array_equal(mine, wanted)
-    assert np.array_equal(model.present(X, 0.1).toarray()[:, order], plain.present(X, 0.1).toarray())
+    assert np.array_equal(model.labels_above(X, 0.1).toarray()[:, order], plain.labels_above(X, 0.1).toarray())
     rows = model.examples(X[:2]).batch(np.arange(2))
     labels, offsets = torch.tensor([1, 2, 3]), torch.tensor([0, 2])
     assert torch.equal(model(rows, torch.from_numpy(order)[labels], offsets), plain(rows, labels, offsets))
@@ -48,11 +48,11 @@ def test_an_order_names_every_label_once(order):
         build(label_order=order)
 
 
-def test_label_sets_stay_as_they_are_when_they_are_arranged():
-    scale_columns = sparse.csr_array(Y * np.arange(1.0, L + 1))
-    before = scale_columns.copy()
-    build(label_order=np.arange(L)[::-1]).to_head_labels(scale_columns)
-    assert (scale_columns != before).nnz == 0
+def test_to_head_labels_does_not_change_its_input():
+    weighted = sparse.csr_array(Y * np.arange(1.0, L + 1))
+    before = weighted.copy()
+    build(label_order=np.arange(L)[::-1]).to_head_labels(weighted)
+    assert (weighted != before).nnz == 0
 
 
 def test_batches_change_nothing(monkeypatch):
@@ -61,7 +61,7 @@ def test_batches_change_nothing(monkeypatch):
     monkeypatch.setattr("holobind.model.MAX_BATCH_ROWS", 7)
     reported = []
     assert np.allclose(model.scores(X), whole, atol=1e-6)
-    _, ids = model.top_k(X, 3, on_progress=lambda stage, share: reported.append(share))
+    _, ids = model.top_k(X, 3, on_progress=lambda stage, fraction: reported.append(fraction))
     assert np.array_equal(ids, hb.metrics.top_k(whole, 3))
     assert reported[-1] == 1 and len(reported) == 6 and sorted(reported) == reported
 
@@ -72,7 +72,7 @@ def test_threads_change_nothing(monkeypatch):
     model, before, found = build("fc"), torch.get_num_threads(), []
     for threads in (1, 3):
         torch.set_num_threads(threads)
-        found.append([*model.top_k(X, 3), model.scores(X), model.present(X).toarray()])
+        found.append([*model.top_k(X, 3), model.scores(X), model.labels_above(X).toarray()])
     torch.set_num_threads(before)
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -106,7 +106,7 @@ def test_texts_may_come_in_an_array_or_a_column():
 
 
 @pytest.mark.parametrize(
-    ("inputs", "says"),
+    ("inputs", "message"),
     [
         ("one text", "texts come in a list; got one text, 'one text'"),
         (["some", "texts"], "trained on features and cannot read texts"),
@@ -120,13 +120,13 @@ def test_texts_may_come_in_an_array_or_a_column():
         (sparse.csr_array(np.full((1, F), -1e300)), "a NaN or a number too large"),
     ],
 )
-def test_wrong_inputs_are_told(inputs, says):
-    with pytest.raises(hb.DataError, match=says) as caught:
+def test_wrong_inputs_are_refused(inputs, message):
+    with pytest.raises(hb.DataError, match=message) as caught:
         build().top_k(inputs, 1)
     assert "\n" not in str(caught.value)
 
 
-def test_wrong_texts_k_and_data_are_told():
+def test_wrong_texts_k_and_data_are_refused():
     model = text_model()
     with pytest.raises(hb.DataError, match="the first input is a text, but number 2 is float"):
         model.top_k(["a", 1.0], 1)
@@ -139,7 +139,7 @@ def test_wrong_texts_k_and_data_are_told():
         model.evaluate(Split(X, Y[:, :-1], TEXTS))
 
 
-def test_it_is_evaluated_by_the_measures_of_metrics():
+def test_it_is_evaluated_by_the_metrics_module():
     model = build("fc")
     found = model.evaluate(Split(X, Y), 4)
     wanted = hb.metrics.evaluate(Y, hb.metrics.top_k(model.scores(X), 4), Y, k=4)
@@ -164,7 +164,7 @@ def test_predicting_leaves_training_as_it_was():
         ("fc", HEADS[-1], L * 5 + L, L * 5 + L),
     ],
 )
-def test_sizes_count_the_output_layer_beside_a_linear_one(network, options, output, linear):
+def test_sizes_compare_the_output_layer_with_a_linear_one(network, options, output, linear):
     model = build(network, options)
     sizes = model.sizes()
     assert sizes["parameters"] == sum(p.numel() for p in model.parameters())

@@ -1,4 +1,4 @@
-"""Models in files: what is loaded is what was saved; hostile and damaged files are refused."""
+"""Models in files: a loaded model is the saved one; hostile and damaged files are refused."""
 
 import random
 import struct
@@ -39,7 +39,7 @@ def test_a_loaded_model_is_the_saved_one(tmp_path, network, options):
     same(model, found)
     assert found.network.config() == model.network.config()
     assert found.normalise == model.normalise and found.metadata == model.metadata
-    assert found.frequencies.points == N and np.array_equal(found.frequencies.counts, SEEN.counts)
+    assert found.frequencies.n_rows == N and np.array_equal(found.frequencies.counts, SEEN.counts)
     assert found.label_names is None and found.tfidf is None and not found.training
     learned = {name for name, p in model.named_parameters() if p.requires_grad}
     assert {name for name, p in found.named_parameters() if p.requires_grad} == learned
@@ -48,7 +48,7 @@ def test_a_loaded_model_is_the_saved_one(tmp_path, network, options):
     assert torch.equal(model(rows, labels, offsets), found(rows, labels, offsets))
 
 
-def test_the_heads_own_numbers_of_labels_come_back(tmp_path):
+def test_the_label_order_is_restored(tmp_path):
     model = build(label_order=np.random.default_rng(1).permutation(L))
     model.save(tmp_path / "m")
     found = hb.load(tmp_path / "m")
@@ -56,7 +56,7 @@ def test_the_heads_own_numbers_of_labels_come_back(tmp_path):
     assert np.array_equal(found.label_order, model.label_order)
 
 
-def test_a_head_without_bias_comes_back_without(tmp_path):
+def test_a_head_without_bias_is_loaded_without(tmp_path):
     for options in (HEADS[0], HEADS[-1]):
         model = build("fc", options, bias=False)
         model.save(tmp_path / "m")
@@ -64,7 +64,7 @@ def test_a_head_without_bias_comes_back_without(tmp_path):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
-def test_another_precision_is_that_of_the_matrices_in_the_file(tmp_path, dtype):
+def test_matrices_are_stored_in_the_given_precision(tmp_path, dtype):
     model = build("fc")
     model.save(tmp_path / "m", dtype=dtype)
     with safe_open(tmp_path / "m", "pt") as file:
@@ -78,7 +78,7 @@ def test_another_precision_is_that_of_the_matrices_in_the_file(tmp_path, dtype):
     same(found, hb.load(tmp_path / "again"))
 
 
-def test_a_head_that_is_confined_to_what_can_be_asked_for_comes_back(tmp_path):
+def test_a_query_head_with_few_labels_is_restored(tmp_path):
     model = Model(FC(F, (6,)), hb.HolographicHead(6, L, 24, loss="query"), SEEN)
     assert model.head.weight.shape == (2 * L, 6)
     assert model.sizes()["linear output layer"] == 7 * L
@@ -88,7 +88,7 @@ def test_a_head_that_is_confined_to_what_can_be_asked_for_comes_back(tmp_path):
         hb.load(hostile(tmp_path / "m", model, setting("head", "dim", to=10_000)))
 
 
-def test_what_cannot_be_stored_is_told(tmp_path):
+def test_models_that_cannot_be_stored_are_refused(tmp_path):
     model = build()
     with torch.no_grad():
         model.network.first.weight[0, 0] = 1e6
@@ -102,13 +102,13 @@ def test_what_cannot_be_stored_is_told(tmp_path):
         model.save(tmp_path / "m")
     with pytest.raises(hb.OptionError, match=r"dtype must be .* float16 or bfloat16; got torch"):
         build().save(tmp_path / "m", dtype=torch.int8)
-    for names, says in (
+    for names, message in (
         (["a\nb"] + ["c"] * (L - 1), "line break"),
         ([1] * L, "not a string|no text|not text"),
         (["\ud800"] * L, "surrogate"),
         (["x" * 70_000] * L, "70001 bytes each are too long"),
     ):
-        with pytest.raises(hb.DataError, match=says):
+        with pytest.raises(hb.DataError, match=message):
             build(label_names=names).save(tmp_path / "m")
     book = hb.RandomCodebook(L, 4, seed=3)
     with pytest.raises(hb.OptionError, match="codebook of your own cannot be saved"):
@@ -122,7 +122,7 @@ def test_what_cannot_be_stored_is_told(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_texts_and_names_come_back(tmp_path):
+def test_words_and_label_names_are_restored(tmp_path):
     model = text_model()
     model.save(tmp_path / "m")
     found = hb.load(tmp_path / "m")
@@ -134,7 +134,7 @@ def test_texts_and_names_come_back(tmp_path):
 
 
 @pytest.mark.parametrize("plain", [True, False])
-def test_how_often_words_count_comes_back(tmp_path, plain):
+def test_the_kind_of_tfidf_is_restored(tmp_path, plain):
     model = text_model(plain)
     model.save(tmp_path / "m")
     found, long = hb.load(tmp_path / "m").tfidf, [" ".join(TEXTS)]
@@ -190,12 +190,12 @@ REFUSED = {
     "a weight missing": (without("network.first.weight"), "its network lacks 'first.weight'"),
     "a weight too many": (replacing("network.second", torch.ones(2)), "its network has a strange 'second'"),
     "something else": (replacing("virus", torch.ones(2)), "it holds 'virus', which no model has"),
-    "a wrong shape": (replacing("network.first.weight", lambda t: t[1:]), r"has shape \(10, 4\); the header asks for"),
-    "a turned weight": (replacing("network.first.weight", lambda t: t.T), r"has shape \(4, 11\); the header asks for"),
+    "a wrong shape": (replacing("network.first.weight", lambda t: t[1:]), r"has shape \(10, 4\); the header implies"),
+    "a turned weight": (replacing("network.first.weight", lambda t: t.T), r"has shape \(4, 11\); the header implies"),
     "whole numbers": (replacing("network.first.weight", lambda t: t.int()), "something else than finite numbers"),
     "complex numbers": (replacing("network.first_bias", lambda t: t.to(torch.complex64)), "something else than finite"),
     "NaN": (replacing("network.first.weight", first(torch.nan)), "network.first.weight holds something else"),
-    "an odd prior": (replacing("head.prior", torch.zeros(8)), r"head.prior has shape \(8,\); the header asks"),
+    "an odd prior": (replacing("head.prior", torch.zeros(8)), r"head.prior has shape \(8,\); the header implies"),
     "a prior of nothing": (replacing("head.prior", torch.full((9,), torch.nan)), "head.prior holds something else"),
     "infinity": (replacing("head.log_temperature", first(torch.inf)), "head.log_temperature holds something else"),
     "no counts": (without("label_counts"), "KeyError: 'label_counts'"),
@@ -221,16 +221,16 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_hostile_file_is_refused_in_one_line(tmp_path, name):
-    change, says = REFUSED[name]
+    change, message = REFUSED[name]
     path = hostile(tmp_path / "m", build(label_names=[f"label {i}" for i in range(L)]), change)
-    with pytest.raises(hb.FileError, match=says) as caught:
+    with pytest.raises(hb.FileError, match=message) as caught:
         hb.load(path)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         (without("idf"), "KeyError: 'idf'"),
         (replacing("idf", lambda t: t[1:]), "its words are damaged, or not"),
@@ -243,14 +243,14 @@ def test_a_hostile_file_is_refused_in_one_line(tmp_path, name):
         ),
     ],
 )
-def test_hostile_words_are_refused(tmp_path, change, says):
-    with pytest.raises(hb.FileError, match=says):
+def test_hostile_words_are_refused(tmp_path, change, message):
+    with pytest.raises(hb.FileError, match=message):
         hb.load(hostile(tmp_path / "m", text_model(), change))
 
 
 @pytest.mark.parametrize(("codebook", "trainable"), [("random", ["labels"]), ("naive", [])])
 def test_label_vectors_that_the_file_lacks_are_not_drawn(tmp_path, codebook, trainable):
-    """A million labels of a million numbers would be 4 TB; the counts and weights that claim them are 8 MB."""
+    """A million labels of a million dimensions would be 4 TB; the counts and weights that claim them are 8 MB."""
 
     def claim(header, tensors):
         tensors["label_counts"] = torch.zeros(10**6, dtype=torch.int32)
@@ -262,17 +262,17 @@ def test_label_vectors_that_the_file_lacks_are_not_drawn(tmp_path, codebook, tra
         hb.load(hostile(tmp_path / "m", build(), claim))
 
 
-def test_no_more_than_the_names_may_take_is_unpacked(tmp_path, monkeypatch):
-    asked = []
+def test_decompression_stops_at_the_limit_for_names(tmp_path, monkeypatch):
+    limits = []
     unpack = zlib.decompressobj
 
     class Watched:
         def __init__(self):
             self.inner = unpack()
 
-        def decompress(self, data, most):
-            asked.append(most)
-            return self.inner.decompress(data, most)
+        def decompress(self, data, max_length):
+            limits.append(max_length)
+            return self.inner.decompress(data, max_length)
 
         def __getattr__(self, name):
             return getattr(self.inner, name)
@@ -281,10 +281,10 @@ def test_no_more_than_the_names_may_take_is_unpacked(tmp_path, monkeypatch):
     monkeypatch.setattr(zlib, "decompressobj", Watched)
     with pytest.raises(hb.FileError, match="too long"):
         hb.load(path)
-    assert asked and max(asked) < 10**5
+    assert limits and max(limits) < 10**5
 
 
-def test_other_files_and_none_are_told(tmp_path):
+def test_other_files_and_missing_ones_are_refused(tmp_path):
     vocabulary = hb.Vocabulary(16)
     vocabulary.parse("red*cat")
     vocabulary.save(tmp_path / "v")
@@ -302,7 +302,7 @@ def test_other_files_and_none_are_told(tmp_path):
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory):
-    """A small file with everything in it, the place of its tensors, and the model."""
+    """A small model file, its bytes, the position of its tensors, and the model."""
     path = tmp_path_factory.mktemp("model") / "m"
     model = text_model()
     model.save(path)

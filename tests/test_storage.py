@@ -32,7 +32,7 @@ VALID = {"kind": "vocabulary", "version": 2, "names": ["a"], "dim": 4, "seed": 0
 
 
 @pytest.mark.parametrize(
-    ("header", "says"),
+    ("header", "message"),
     [
         (None, "not one of holobind's"),
         ("{", "not JSON"),
@@ -66,8 +66,8 @@ VALID = {"kind": "vocabulary", "version": 2, "names": ["a"], "dim": 4, "seed": 0
         ({**VALID, "seed": None}, "invalid vocabulary header"),
     ],
 )
-def test_a_hostile_header_is_refused(tmp_path, header, says):
-    with pytest.raises(hb.FileError, match=says) as caught:
+def test_a_hostile_header_is_refused(tmp_path, header, message):
+    with pytest.raises(hb.FileError, match=message) as caught:
         hb.Vocabulary.load(hostile(tmp_path / "v.safetensors", header))
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 500
@@ -175,8 +175,11 @@ def test_a_decompression_bomb_is_refused_before_it_fills_memory(tmp_path):
 def test_a_file_of_another_version_is_refused_in_one_line(tmp_path, kind, advice):
     storage.write(tmp_path / "f", kind, 2, {}, {"a": torch.ones(1)})
     assert storage.read(tmp_path / "f", kind, 2)[1]["a"] == 1
-    for version, says in ((3, rf"older .* \(format version 2\); .* reads version 3: {advice}"), (1, "update holobind")):
-        with pytest.raises(FileError, match=says) as caught:
+    for version, message in (
+        (3, rf"older .* \(format version 2\); .* reads version 3: {advice}"),
+        (1, "update holobind"),
+    ):
+        with pytest.raises(FileError, match=message) as caught:
             storage.read(tmp_path / "f", kind, version)
         assert "\n" not in str(caught.value)
 
@@ -190,13 +193,13 @@ def test_packed_lines_are_unpacked(names):
 
 
 def test_lines_that_cannot_be_stored_are_refused():
-    for names, says in (
+    for names, message in (
         (["a\nb"], "line break"),
         ([1], "not a string"),
         (["\ud800"], "surrogate"),
         (["x" * 10**6], "long"),
     ):
-        with pytest.raises(DataError, match=says):
+        with pytest.raises(DataError, match=message):
             storage.pack_lines(names)
 
 

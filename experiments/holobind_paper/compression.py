@@ -4,7 +4,7 @@ FC:       features x 512 + 512 x 512 + 512 x L          HRR-FC:   features x 512
 
 The paper counts weights and no biases (with them EURLex-4K's network would be 37.83, not 37.80), and truncates its
 percentages after two digits. p, m and the label vectors are not trained and are not counted: the paper draws them again
-from a seed, and holobind's orbit stores L numbers.
+from a seed, and holobind's orbit stores L floats.
 """
 
 import time

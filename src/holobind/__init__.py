@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from holobind.model import load as load
     from holobind.symbols import structures as structures
     from holobind.symbols import vsa as vsa
-    from holobind.symbols.capacity import capacity as capacity
     from holobind.symbols.capacity import dimension_for as dimension_for
+    from holobind.symbols.capacity import expected_error as expected_error
     from holobind.symbols.capacity import pairs_held as pairs_held
     from holobind.symbols.vocabulary import Answer as Answer
     from holobind.symbols.vocabulary import LargeVocabulary as LargeVocabulary
@@ -84,7 +84,7 @@ _NAMES = {
     "heads": "HolographicHead LinearHead frequency_prior",
     "heads.losses": "present_and_missing query_loss regression_loss softmax_loss",
     "model": "Model load",
-    "symbols.capacity": "capacity dimension_for pairs_held",
+    "symbols.capacity": "dimension_for expected_error pairs_held",
     "symbols.vocabulary": "Answer LargeVocabulary Statement Vocabulary",
     "training": "Callbacks ModelConfig TrainConfig learn",
 }

@@ -198,7 +198,7 @@ def check_tensors(what: str, expected: dict[str, Tensor], found: dict[str, Tenso
         raise FileError(f"its {what} {'lacks' if name in expected else 'has a strange'} {name[:60]!r}")
     for name, tensor in expected.items():
         if tensor.shape != found[name].shape:
-            shapes = f"{tuple(found[name].shape)}; the header asks for {tuple(tensor.shape)}"
+            shapes = f"{tuple(found[name].shape)}; the header implies {tuple(tensor.shape)}"
             raise FileError(f"its {what}.{name} has shape {shapes}")
         if tensor.is_floating_point():
             found[name] = finite_numbers(f"{what}.{name}", found[name]).to(tensor.dtype)

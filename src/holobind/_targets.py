@@ -62,17 +62,15 @@ class Targets:
             rows.sum_duplicates()
             rows.eliminate_zeros()
             return from_arrays(np.ones(rows.nnz, np.int32), rows.indices, rows.indptr, rows.shape)
-        number = {label: i for i, label in enumerate(self.classes.tolist())}
+        id_of = {label: i for i, label in enumerate(self.classes.tolist())}
         try:
             if kind == "classes":
                 labels, places = np.unique(y, return_inverse=True)
-                ids = np.array([number[label] for label in labels.tolist()], np.int64)[places]
-                return from_label_ids(ids[:, None].tolist(), len(number))
-            return from_label_ids([sorted({number[label] for label in row}) for row in y], len(number))
+                ids = np.array([id_of[label] for label in labels.tolist()], np.int64)[places]
+                return from_label_ids(ids[:, None].tolist(), len(id_of))
+            return from_label_ids([sorted({id_of[label] for label in row}) for row in y], len(id_of))
         except KeyError as error:
-            raise LabelError(
-                f"y has a label {error.args[0]!r:.60} that is not among the {len(number)} known"
-            ) from error
+            raise LabelError(f"y has a label {error.args[0]!r:.60} that is not among the {len(id_of)} known") from error
         except TypeError as error:
             raise DataError(f"labels must be all strings or all numbers ({error})") from error
 

@@ -1,4 +1,4 @@
-"""Type aliases that several rooms use."""
+"""Type aliases that several packages use."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias

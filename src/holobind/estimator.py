@@ -177,7 +177,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """
         inputs = self._inputs(X)
         if self.targets_.kind != "classes" and self.threshold is not None:
-            return self.targets_.from_csr(self.model_.present(inputs, self.threshold))
+            return self.targets_.from_csr(self.model_.labels_above(inputs, self.threshold))
         _, ids = self.model_.top_k(inputs, self._labels_per_row())
         return self.targets_.from_csr(top_k_matrix(ids, self.model_.n_labels))
 
@@ -229,7 +229,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             estimator = cls(**{**known, "text": model.reads_texts}, threshold=threshold and float(threshold))
             estimator._adopt(model, Targets.from_json(targets, model.label_names, model.n_labels))
         except (DataError, TypeError, ValueError) as error:
-            raise FileError(f"{path} does not say how to predict with it: {error}") from error
+            raise FileError(f"{path} has no valid options of an estimator: {error}") from error
         return estimator
 
     def __sklearn_tags__(self) -> Any:

@@ -1,16 +1,16 @@
 """Metrics of extreme multi-label classification for rankings of labels.
 
-    Y    (points, labels)  CSR; a label is true where it is stored and not zero
-    top  (points, k)       the ids of the k best labels, best first; -1 marks an empty place, which counts as wrong
+    Y    (rows, labels)  CSR; a label is true where it is stored and not zero
+    top  (rows, k)       the ids of the k best labels, best first; -1 marks an empty place, which counts as wrong
 
-Every value is a percentage. Each function returns the k values @1 to @k, which are means over ALL points: a point
-without labels counts as 0. With y the true labels of a point and w_l the inverse propensity of label l:
+Every value is a percentage. Each function returns the k values @1 to @k, which are means over ALL rows: a row
+without labels counts as 0. With y the true labels of a row and w_l the inverse propensity of label l:
 
     P@k        mean of (hits in the first k) / k
     R@k        mean of (hits in the first k) / |y|
     nDCG@k     mean of (sum over hits of 1/log2(rank + 1)) / (sum over ranks 1 to min(k, |y|) of 1/log2(rank + 1))
-    PSP@k      sum over points and hits of w_l            divided by the same of the best possible ranking
-    PSnDCG@k   sum over points of the weighted nDCG@k     divided by the same of the best possible ranking
+    PSP@k      sum over rows and hits of w_l            divided by the same of the best possible ranking
+    PSnDCG@k   sum over rows of the weighted nDCG@k     divided by the same of the best possible ranking
 
 If scores tie, the label with the lowest id comes first (`top_k`).
 """
@@ -25,7 +25,7 @@ from scipy import sparse
 
 from holobind._types import CsrArray, IntArray
 from holobind.data.csr import canonical_csr, from_arrays
-from holobind.data.statistics import TORSO_MIN_POINTS
+from holobind.data.statistics import TORSO_MIN_ROWS
 from holobind.errors import DTypeError, LabelError, OptionError, ShapeError
 
 Values = NDArray[np.float64]
@@ -38,7 +38,7 @@ PROPENSITY_AB_BY_DATASET = {
     "wikilshtc-325k": (0.5, 0.4),
     "wikipedia-500k": (0.5, 0.4),
 }
-HEAD_MIN_POINTS = 100  # training points of a head label; torso labels have at least TORSO_MIN_POINTS, tail labels fewer
+HEAD_MIN_ROWS = 100  # training rows of a head label; torso labels have at least TORSO_MIN_ROWS, tail labels fewer
 POINTS_PER_CHUNK = 1024  # of `top_k`, so that it never copies all scores
 
 
@@ -56,12 +56,12 @@ def propensity_constants(dataset: str) -> tuple[float, float]:
 class Frequencies(NamedTuple):
     """Label frequencies of the training split. Propensities and bands depend on nothing else.
 
-    counts   (labels) number of training points of each label
-    points   number of training points
+    counts   (labels) number of training rows of each label
+    n_rows   number of training rows
     """
 
     counts: IntArray
-    points: int
+    n_rows: int
 
 
 def frequencies(Y_train: CsrArray | Frequencies) -> Frequencies:
@@ -75,27 +75,25 @@ def frequencies(Y_train: CsrArray | Frequencies) -> Frequencies:
 def propensity(Y_train: CsrArray | Frequencies, A: float = PROPENSITY_AB[0], B: float = PROPENSITY_AB[1]) -> Values:
     """The propensity of each label: the probability that it is recorded where it is true, estimated from its frequency.
 
-        p_l = 1 / (1 + C (N_l + B)^-A),    C = (ln N - 1) (B + 1)^A,    N_l of N training points have label l
+        p_l = 1 / (1 + C (N_l + B)^-A),    C = (ln N - 1) (B + 1)^A,    N_l of N training rows have label l
 
-    Shapes: (points, labels) -> (labels,)
+    Shapes: (rows, labels) -> (labels,)
     """
-    counts, points = frequencies(Y_train)
-    if points < 3:
-        raise ShapeError(
-            f"propensities need at least 3 training points, because ln N - 1 must be positive; got {points}"
-        )
-    C = (np.log(points) - 1) * (B + 1) ** A
+    counts, n_rows = frequencies(Y_train)
+    if n_rows < 3:
+        raise ShapeError(f"propensities need at least 3 training rows, because ln N - 1 must be positive; got {n_rows}")
+    C = (np.log(n_rows) - 1) * (B + 1) ** A
     return 1 / (1 + C * (counts + B) ** -A)
 
 
 def top_k(scores: ArrayLike, k: int) -> IntArray:
     """The ids of the k largest scores of each row, best first. Ties go to the lowest id, and NaN comes last.
 
-    Shapes: (points, labels) -> (points, k)
+    Shapes: (rows, labels) -> (rows, k)
     """
     dense = np.asarray(scores)
     if dense.ndim != 2:
-        raise ShapeError(f"scores must be (points, labels), got {dense.shape}")
+        raise ShapeError(f"scores must be (rows, labels), got {dense.shape}")
     if not 1 <= k <= dense.shape[1]:
         raise OptionError(f"k must be from 1 to the number of labels, {dense.shape[1]}; got {k}")
     best = np.empty((len(dense), k), np.int64)
@@ -140,7 +138,7 @@ def psndcg_at_k(Y: CsrArray, top: ArrayLike, p: ArrayLike) -> Values:
 
 
 def coverage_at_k(Y: CsrArray, top: ArrayLike) -> Values:
-    """Coverage@1 to coverage@k: the fraction of the labels in Y that are a hit in the first k of at least one point."""
+    """Coverage@1 to coverage@k: the fraction of the labels in Y that are a hit in the first k of at least one row."""
     return _Ranking(Y, top).coverage()
 
 
@@ -148,17 +146,17 @@ def coverage_at_k(Y: CsrArray, top: ArrayLike) -> Values:
 class Evaluation:
     """The values of all metrics.
 
-    points   number of points
+    n_rows   number of rows
     scores   the values @1 to @k of each metric, by its name
     bands    metrics of head, torso and tail labels
     """
 
-    points: int
+    n_rows: int
     scores: dict[str, list[float]]
     bands: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        return {"points": self.points, **self.scores, **({"bands": self.bands} if self.bands else {})}
+        return {"rows": self.n_rows, **self.scores, **({"bands": self.bands} if self.bands else {})}
 
     def __getitem__(self, name: str) -> float:
         """One value by the usual name of the metric: evaluation["P@1"]."""
@@ -171,12 +169,12 @@ class Evaluation:
 
     def table(self) -> Table:
         k = len(self.scores["P"])
-        table = Table("", *(f"@{i + 1}" for i in range(k)), title=f"{self.points} points, percent")
+        table = Table("", *(f"@{i + 1}" for i in range(k)), title=f"{self.n_rows} rows, percent")
         for name, values in self.scores.items():
             table.add_row(name, *(f"{v:.2f}" for v in values))
         for band_name, band in self.bands.items():
             table.add_section()
-            title = f"{band_name}, {band['labels']} labels with {band['train points']} training points"
+            title = f"{band_name}, {band['labels']} labels with {band['training rows']} training rows"
             table.add_row(title, *[""] * k, style="bold")
             for metric in ("P", "R", "coverage"):
                 table.add_row(f"  {metric}", *(f"{v:.2f}" for v in band[metric]))
@@ -202,8 +200,8 @@ def evaluate(
     dataset   name of the dataset, which selects the constants of the propensity model
     p         (labels) propensities
 
-    Bands: head labels have 100 training points or more, torso labels 10 to 99, tail labels fewer. The P@k of a band
-    counts only the hits of its labels, so that the three sum to P@k. The R@k of a band is a mean over the points that
+    Bands: head labels have 100 training rows or more, torso labels 10 to 99, tail labels fewer. The P@k of a band
+    counts only the hits of its labels, so that the three sum to P@k. The R@k of a band is a mean over the rows that
     have a label of the band.
 
         print(evaluate(test.Y, top, train.Y, dataset="eurlex-4k")["PSP@1"])
@@ -229,13 +227,13 @@ def evaluate(
         counts = trained.counts
         if len(counts) != Y.shape[1]:
             raise ShapeError(f"Y_train has {len(counts)} labels and Y has {Y.shape[1]}")
-        head, tail = counts >= HEAD_MIN_POINTS, counts < TORSO_MIN_POINTS
-        for name, train_points, member in (
-            ("head", f"{HEAD_MIN_POINTS} or more", head),
-            ("torso", f"{TORSO_MIN_POINTS} to {HEAD_MIN_POINTS - 1}", ~head & ~tail),
-            ("tail", f"fewer than {TORSO_MIN_POINTS}", tail),
+        head, tail = counts >= HEAD_MIN_ROWS, counts < TORSO_MIN_ROWS
+        for name, training_rows, member in (
+            ("head", f"{HEAD_MIN_ROWS} or more", head),
+            ("torso", f"{TORSO_MIN_ROWS} to {HEAD_MIN_ROWS - 1}", ~head & ~tail),
+            ("tail", f"fewer than {TORSO_MIN_ROWS}", tail),
         ):
-            bands[name] = {"labels": int(member.sum()), "train points": train_points, **ranking.band(member)}
+            bands[name] = {"labels": int(member.sum()), "training rows": training_rows, **ranking.band(member)}
     order = [name for name in ("P", "nDCG", "PSP", "PSnDCG", "R", "coverage") if name in scores]
     return Evaluation(Y.shape[0], {name: scores[name].tolist() for name in order}, bands)
 
@@ -267,7 +265,7 @@ class _Ranking:
         ranked = np.asarray(top)
         n, n_labels = Y.shape
         if ranked.ndim != 2 or ranked.shape[0] != n or ranked.shape[1] < 1 or n == 0:
-            raise ShapeError(f"top must be (points, k) with the {n} points of Y and k of 1 or more, got {ranked.shape}")
+            raise ShapeError(f"top must be (rows, k) with the {n} rows of Y and k of 1 or more, got {ranked.shape}")
         if ranked.dtype.kind not in "iu":
             raise DTypeError(f"top must hold label ids, got {ranked.dtype}; `top_k` makes them from scores")
         ranked = ranked.astype(np.int64, copy=False)
@@ -284,7 +282,7 @@ class _Ranking:
         self.top, self.n, self.n_labels = ranked, n, n_labels
         self.ids, self.indptr = Y.indices, Y.indptr
         self.sizes = np.diff(self.indptr).astype(np.int64)
-        # With one key for each (point, label), membership is a search in an ascending array.
+        # With one key for each (row, label), membership is a search in an ascending array.
         self.row_of = np.repeat(np.arange(n, dtype=np.int64), self.sizes)
         true_keys = self.row_of * n_labels + self.ids
         ranked_keys = np.arange(n, dtype=np.int64)[:, None] * n_labels + ranked
@@ -306,16 +304,16 @@ class _Ranking:
         return _mean((self.hits * self.discounts).cumsum(1) / self.normaliser())
 
     def normaliser(self) -> Values:
-        """DCG@1 to DCG@k of the best ranking, and 1 for a point without labels.  Shapes: -> (points, k)"""
+        """DCG@1 to DCG@k of the best ranking, and 1 for a row without labels.  Shapes: -> (rows, k)"""
         n_hits = np.minimum(self.ranks[None], np.maximum(self.sizes, 1)[:, None])
         dcg: Values = self.discounts.cumsum()[n_hits - 1]
         return dcg
 
     def gains(self, w: Values) -> tuple[Values, Values]:
-        """The weights of the hits, and of the best possible ranking.  Shapes: (labels) -> (points, k), (points, k)"""
+        """The weights of the hits, and of the best possible ranking.  Shapes: (labels) -> (rows, k), (rows, k)"""
         gained = np.where(self.hits, w[self.top], 0.0)
         best = np.zeros(gained.shape)
-        # Sorting by one key, (point, rank of the label by weight), sorts the labels within every point.
+        # Sorting by one key, (row, rank of the label by weight), sorts the labels within every row.
         order = np.argsort(-w)
         weight_rank = np.empty(self.n_labels, np.int64)
         weight_rank[order] = np.arange(self.n_labels)

@@ -40,7 +40,7 @@ class Model(nn.Module):
     """A network and its head, with what they need to take raw inputs and to name labels.
 
     frequencies   how often each label occurs in training
-    label_order   the label of each of the head's outputs, where the head numbers labels differently
+    label_order   the label of each of the head's outputs, where the head orders labels differently
     metadata      how it was made: options, data, seconds, metrics; any JSON
     """
 
@@ -214,11 +214,11 @@ class Model(nn.Module):
             found[index] = (scores if self._head_labels is None else scores[:, self._head_labels]).float().cpu().numpy()
         return found
 
-    def present(self, inputs: Inputs, threshold: float = 0.5) -> CsrArray:
+    def labels_above(self, inputs: Inputs, threshold: float = 0.5) -> CsrArray:
         """All labels above the head's threshold, as an indicator matrix.  Shapes: -> sparse (rows, L)"""
         examples = self.examples(inputs)
         rows, labels = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for index, (found, offsets) in self.map_outputs(examples, lambda h: self.head.present(h, threshold)):
+        for index, (found, offsets) in self.map_outputs(examples, lambda h: self.head.labels_above(h, threshold)):
             rows.append(np.repeat(index, np.diff(offsets.cpu().numpy(), append=len(found))))
             labels.append((found if self._label_order is None else self._label_order[found]).cpu().numpy())
         at = np.concatenate(rows), np.concatenate(labels)
@@ -246,7 +246,7 @@ class Model(nn.Module):
         elif Y.shape[1] != self.n_labels:
             raise DataError(f"this model has {self.n_labels} labels; the data has {Y.shape[1]}")
         top = self.top_k(inputs, min(k, self.n_labels), distributed=distributed, on_progress=on_progress)[1]
-        return metrics.evaluate(Y, top, frequencies if frequencies.points > 2 else None, k=k, dataset=dataset)
+        return metrics.evaluate(Y, top, frequencies if frequencies.n_rows > 2 else None, k=k, dataset=dataset)
 
     def _match_names(self, Y: CsrArray, names: Sequence[str]) -> tuple[CsrArray, metrics.Frequencies]:
         """Label sets in the model's ids; labels that it does not know get ids after its own."""
@@ -260,7 +260,7 @@ class Model(nn.Module):
                 f"this model knows none of the {len(occurring)} labels of the data; one is {names[occurring[0]][:40]!r}"
             )
         counts = np.pad(self.frequencies.counts, (0, len(ids) - self.n_labels))
-        return _relabel(Y, new_ids, len(ids)), metrics.Frequencies(counts, self.frequencies.points)
+        return _relabel(Y, new_ids, len(ids)), metrics.Frequencies(counts, self.frequencies.n_rows)
 
     def inputs_of(self, split: Split) -> Inputs:
         """The inputs that this model reads: the texts of a split if it reads texts, or else its features."""

@@ -14,7 +14,7 @@ and its tensors:
                         Of ridge_knn: quantised weights, and the training rows and label sets of the kNN index
     label_counts        (L) int32, how often each label occurs in training
     n_rows              (1) int64, the number of training rows
-    label_order         (L) int32, the label of each of the head's outputs, where the head numbers labels differently
+    label_order         (L) int32, the label of each of the head's outputs, where the head orders labels differently
     label_names         where known: UTF-8 lines, compressed, as uint8
     words, idf          of a model with tf-idf features: its vocabulary as lines, compressed, and (words) float32;
                         prefixes of words end in a star; a vocabulary without prefixes counts every word once
@@ -80,7 +80,7 @@ def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
         )
     tensors: dict[str, Tensor] = {
         "label_counts": torch.from_numpy(model.frequencies.counts.astype(np.int32)),
-        "n_rows": torch.tensor([model.frequencies.points]),
+        "n_rows": torch.tensor([model.frequencies.n_rows]),
     }
     state = network.state_dict(prefix="network.") | model.head.state_dict(prefix="head.")
     for name, tensor in state.items():
@@ -150,7 +150,7 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, A
         network = NETWORKS[kind](**config)
     storage.check_tensors("network", dict(network.state_dict()), groups["network"])
     network.load_state_dict(groups["network"], assign=True)
-    network.validate()
+    network.check_loaded()
     if isinstance(network, RidgeKnn):
         _check_solved_for(network, head_config, n_labels)
     head = head_from_config(head_config, network.out_features, n_labels, groups["head"])

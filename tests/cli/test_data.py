@@ -70,7 +70,7 @@ def test_fetch_installs_a_file_or_prints_the_page(capsys, toy, tmp_path, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (("stats", "nothing-here"), "nothing-here: no such file or directory"),
         (("convert", "nothing-here", "b"), "no such file or directory"),
@@ -80,10 +80,10 @@ def test_fetch_installs_a_file_or_prints_the_page(capsys, toy, tmp_path, monkeyp
         (("fetch", "mnist"), "dataset 'mnist' is unknown"),
     ],
 )
-def test_an_error_is_one_line_and_exit_code_2(capsys, tmp_path, monkeypatch, arguments, says):
+def test_an_error_is_one_line_and_exit_code_2(capsys, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     code, out, err = run(capsys, *arguments)
-    assert code == 2 and out == "" and says in err and err.count("\n") == 1 and not list(tmp_path.iterdir())
+    assert code == 2 and out == "" and message in err and err.count("\n") == 1 and not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("verb", ["stats", "convert", "make python-calls", "make synthetic", "fetch"])

@@ -45,7 +45,7 @@ def test_a_file_that_is_no_model_is_a_one_line_error(capsys, text_data):
 def test_a_summary_names_network_head_and_loss(options, expected):
     config, train = hb.ModelConfig(**options), hb.TrainConfig(epochs=1)
     model = hb.learn(data.synthetic("bibtex", scale=0.05).train, config, train)
-    assert all(part in summary(model) for part in expected)
+    assert all(text in summary(model) for text in expected)
 
 
 @pytest.mark.parametrize(

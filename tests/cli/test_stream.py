@@ -222,9 +222,9 @@ def test_input_that_a_model_cannot_read_is_an_error(text_model, feature_model):
         predict(model, b"red\n", format="text")
     with pytest.raises(OptionError, match="format 'csv' is unknown"):
         predict(model, b"red\n", format="csv")
-    with pytest.raises(DataError, match="the header says 7 features; this model reads 92"):
+    with pytest.raises(DataError, match="the header declares 7 features; this model reads 92"):
         predict(model, b"1 7 3\n1 0:1\n")
-    with pytest.raises(DataError, match=r"the header says 7 features; .* made from texts; give it the texts"):
+    with pytest.raises(DataError, match=r"the header declares 7 features; .* made from texts; give it the texts"):
         predict(text_model, b"1 7 3\n1 0:1\n")
     with pytest.raises(DataError, match="stdin:1: "):  # features are not taken for a text of numbers
         predict(text_model, b"3,5 0:0.5 999:1e-2\n")

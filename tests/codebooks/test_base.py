@@ -106,10 +106,10 @@ def test_the_top_k_of_label_ranges_merge_to_that_of_all_labels(kind, size, seed,
     v = normal(4, d, seed=seed % 97)
     v[2] = 0  # all labels tie
     for max_bytes in (1, 256 << 20):
-        parts = [codebook.top_k(v, k, labels=labels, max_bytes=max_bytes) for labels in ranges]
-        for (first, last), (_, ids) in zip(ranges, parts, strict=True):
+        per_range = [codebook.top_k(v, k, labels=labels, max_bytes=max_bytes) for labels in ranges]
+        for (first, last), (_, ids) in zip(ranges, per_range, strict=True):
             assert ids.shape == (4, min(k, last - first)) and ((ids >= first) & (ids < last)).all()
-        found, ids = merge_top_k(parts, k)
+        found, ids = merge_top_k(per_range, k)
         alone = codebook.top_k(v, k, max_bytes=max_bytes)
         assert_close(found, alone[0], atol=1e-5, rtol=1e-5)
         assert ids[2].tolist() == list(range(k))
@@ -138,7 +138,7 @@ def test_labels_above_are_all_labels_above_the_threshold(kind, size, seed):
     dense = v @ all_vectors(codebook).T
     wanted = [(row > 0.1).nonzero()[:, 0].tolist() for row in dense]
     undecided = ((dense - 0.1).abs() < 1e-5).any()  # by the rounding of float32
-    got = [part.tolist() for part in labels.tensor_split(offsets[1:])]
+    got = [row.tolist() for row in labels.tensor_split(offsets[1:])]
     assert undecided or got == wanted
 
 
@@ -183,8 +183,13 @@ def test_many_blocks_give_the_same_as_one(monkeypatch):
         whole = codebook.scores(v), codebook.weighted_sum(weights), codebook.log_sum_exp(v), codebook.top_k(v, 9)[0]
         with monkeypatch.context() as patch:
             patch.setattr("holobind.codebooks._limits.MAX_BLOCK_SCORES", 24 * 20)
-            parts = codebook.scores(v), codebook.weighted_sum(weights), codebook.log_sum_exp(v), codebook.top_k(v, 9)[0]
-        for one, other in zip(whole, parts, strict=True):
+            blocks = (
+                codebook.scores(v),
+                codebook.weighted_sum(weights),
+                codebook.log_sum_exp(v),
+                codebook.top_k(v, 9)[0],
+            )
+        for one, other in zip(whole, blocks, strict=True):
             assert_close(one, other, atol=2e-5, rtol=1e-5)
 
 
@@ -231,13 +236,13 @@ def test_another_seed_gives_other_vectors(kind):
 
 
 @given(kinds, sizes, seeds, st.integers(0, 80))
-def test_expanding_keeps_the_vector_of_every_label(kind, size, seed, more):
+def test_expanding_keeps_the_vector_of_every_label(kind, size, seed, extra):
     n, d = size
     codebook = kind(n, d, seed=seed)
-    expanded = codebook.expand_to(n + more)
-    assert expanded.n_labels == n + more
+    expanded = codebook.expand_to(n + extra)
+    assert expanded.n_labels == n + extra
     assert torch.equal(expanded.vectors(torch.arange(n)), all_vectors(codebook))
-    assert torch.equal(all_vectors(expanded), all_vectors(kind(n + more, d, seed=seed)))
+    assert torch.equal(all_vectors(expanded), all_vectors(kind(n + extra, d, seed=seed)))
 
 
 @given(st.sampled_from([*DRAWN, "dense"]), sizes, seeds)
@@ -337,7 +342,7 @@ def test_leading_axes_are_kept():
     assert codebook.scores(v).shape == (2, 3, 10)
     assert codebook.scores(v[0, 0]).shape == (10,)
     assert codebook.weighted_sum(torch.ones(10)).shape == (4,)
-    assert [part.shape for part in codebook.top_k(v, 5)] == [(2, 3, 5)] * 2
+    assert [tensor.shape for tensor in codebook.top_k(v, 5)] == [(2, 3, 5)] * 2
     assert codebook.log_sum_exp(v).shape == (2, 3)
     assert codebook.encode(torch.tensor([], dtype=torch.long), torch.tensor([0, 0])).eq(0).all()
 
@@ -351,4 +356,4 @@ def test_empty_batches_give_empty_results(kind, trainable):
     assert codebook.weighted_sum(torch.zeros(0, 10)).shape == (0, 12)
     assert codebook.top_k(none, 2)[1].shape == (0, 2)
     assert codebook.log_sum_exp(none).shape == (0,)
-    assert [len(part) for part in codebook.labels_above(none, 0.5)] == [0, 0]
+    assert [len(tensor) for tensor in codebook.labels_above(none, 0.5)] == [0, 0]

@@ -20,11 +20,11 @@ def test_the_top_k_with_a_bias_is_a_full_sort_of_biased_scores(kind, size, seed,
     v[2] = 0  # nothing but the bias
     dense = v @ all_vectors(plain).T + bias
     for max_bytes in (1, 1000, 256 << 20):
-        parts = [
+        per_range = [
             codebook.top_k(v, k, labels=codebook.label_range(rank, world_size), max_bytes=max_bytes)
             for rank in range(world_size)
         ]
-        found, ids = merge_top_k(parts, k)
+        found, ids = merge_top_k(per_range, k)
         assert_close(found, dense.gather(1, full_sort(dense, k)), atol=1e-5, rtol=1e-5)
         assert_close(found, dense.gather(1, ids), atol=1e-5, rtol=1e-5)
         assert all(len(set(row)) == k for row in ids.tolist())

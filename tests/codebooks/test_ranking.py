@@ -39,8 +39,8 @@ def test_merging_label_ranges_keeps_ties_with_the_lowest_label(n, world_size, se
     scores = torch.randint(3, (4, n), generator=torch.Generator().manual_seed(seed)).float()
     codebook = ScoreTable(scores)
     for k in {1, min(3, n), n}:
-        parts = [
+        per_range = [
             codebook.top_k(torch.eye(4), k, labels=codebook.label_range(rank, world_size)) for rank in range(world_size)
         ]
-        found, ids = merge_top_k(parts, k)
+        found, ids = merge_top_k(per_range, k)
         assert torch.equal(ids, full_sort(scores, k)) and torch.equal(found, scores.gather(1, ids))

@@ -186,7 +186,7 @@ except MemoryError:
 split = hb.data.load(source, memory_map=True).train
 assert split.X.nnz == points * each
 model = hb.learn(split, *configs)
-assert model.evaluate(hb.data.Split(split.X[:100], split.Y[:100])).points == 100
+assert model.evaluate(hb.data.Split(split.X[:100], split.Y[:100])).n_rows == 100
 """
 
 

@@ -23,8 +23,8 @@ def test_a_compressed_file_is_decompressed_by_its_suffix(tmp_path, suffix):
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "text.gz").write_bytes(b"no gzip")
-    for name, says in (("nothing", "No such file"), ("text.gz", "not a .gz file")):
-        with pytest.raises(DataError, match=f"{name}: {says}"), files.open_binary(tmp_path / name) as (stream, _):
+    for name, message in (("nothing", "No such file"), ("text.gz", "not a .gz file")):
+        with pytest.raises(DataError, match=f"{name}: {message}"), files.open_binary(tmp_path / name) as (stream, _):
             stream.read()
 
 

@@ -56,7 +56,7 @@ def write_files(folder, **contents):
 
 
 @pytest.mark.parametrize(
-    ("contents", "says"),
+    ("contents", "message"),
     [
         ({}, "there is no training split; expected train.txt"),
         ({"test__txt": "0 1:1\n"}, "there is no training split"),
@@ -87,9 +87,9 @@ def write_files(folder, **contents):
         ({"X__trn__npz": b"PK\x03\x04junk", "Y__trn__npz": b""}, "X.trn.npz: not a scipy sparse matrix"),
     ],
 )
-def test_an_invalid_directory_is_an_error_of_one_line(tmp_path, contents, says):
+def test_an_invalid_directory_is_an_error_of_one_line(tmp_path, contents, message):
     write_files(tmp_path, **contents)
-    with pytest.raises(HolobindError, match=re.escape(says)) as caught:
+    with pytest.raises(HolobindError, match=re.escape(message)) as caught:
         data.load(tmp_path)
     assert "\n" not in str(caught.value) and str(caught.value).startswith(str(tmp_path))
 
@@ -109,13 +109,13 @@ def test_scipy_matrices_with_invalid_values_are_refused(tmp_path, value):
 
 
 @pytest.mark.parametrize(
-    ("indices", "says"), [([0, 0], "the same column twice"), ([0, 9], "not a scipy sparse matrix")]
+    ("indices", "message"), [([0, 0], "the same column twice"), ([0, 9], "not a scipy sparse matrix")]
 )
-def test_scipy_matrices_with_invalid_indices_are_refused(tmp_path, indices, says):
+def test_scipy_matrices_with_invalid_indices_are_refused(tmp_path, indices, message):
     arrays = {"indices": indices, "indptr": [0, 2], "data": [1.0, 2.0], "shape": [1, 3], "format": b"csr"}
     np.savez(tmp_path / "X.trn.npz", **arrays)
     sparse.save_npz(tmp_path / "Y.trn.npz", sparse.csr_array(np.array([[1, 0]])))
-    with pytest.raises(DataError, match=says):
+    with pytest.raises(DataError, match=message):
         data.load(tmp_path)
 
 

@@ -76,11 +76,11 @@ def test_ids_can_start_at_one(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("content", "line", "says"),
+    ("content", "line", "message"),
     [
         (b"", None, "the file is empty; expected lines like '0,2 1:0.5 4:1'"),
         (b"\n\n", None, "there are no points"),
-        (b"3 5 4\n0 1:1\n", 1, "the header says 3 points, but the file has 1"),
+        (b"3 5 4\n0 1:1\n", 1, "the header declares 3 points, but the file has 1"),
         (
             b"1 5 4\n4 1:1\n",
             2,
@@ -109,8 +109,8 @@ def test_ids_can_start_at_one(tmp_path):
         (b"1 5 4\n" + b"9" * 500 + b" 1:1\n", 2, "label '9999999999999999999999999999999999999999...'"),
     ],
 )
-def test_an_error_is_one_line_and_names_file_and_line(tmp_path, content, line, says):
-    with pytest.raises(DataError, match=re.escape(says)) as caught:
+def test_an_error_is_one_line_and_names_file_and_line(tmp_path, content, line, message):
+    with pytest.raises(DataError, match=re.escape(message)) as caught:
         read(tmp_path, content)
     place = f"{tmp_path / 'points.txt'}:" + (f"{line}:" if line else "")
     assert str(caught.value).startswith(place) and "\n" not in str(caught.value) and len(str(caught.value)) < 300

@@ -142,8 +142,8 @@ def test_rows_are_sorted_float32_of_length_1():
 def test_unknown_words_are_ignored_but_their_prefixes_may_be_known():
     fitted, _ = Tfidf.fit(["cooked rice", "cooking rice"])
     assert fitted.words == ["cook*", "rice", "rice*"]
-    unknown, cooks, rice, more = fitted.transform(["unknown words", "Cookery", "rice", "rice pudding"]).toarray()
-    assert not unknown.any() and cooks.tolist() == [1, 0, 0] and np.array_equal(rice, more)
+    unknown, cooks, rice, pudding = fitted.transform(["unknown words", "Cookery", "rice", "rice pudding"]).toarray()
+    assert not unknown.any() and cooks.tolist() == [1, 0, 0] and np.array_equal(rice, pudding)
 
 
 def test_texts_without_a_common_word_keep_all_features():

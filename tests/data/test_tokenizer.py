@@ -59,7 +59,7 @@ def test_encode_gives_the_id_of_each_word(texts):
     assert [row for text, row in zip(texts, found, strict=True) if text.isascii()] == [
         row for text, row in zip(texts, expected, strict=True) if text.isascii()
     ]
-    assert all(0 < number < tokenizer.vocab_size for row in found for number in row)
+    assert all(0 < token < tokenizer.vocab_size for row in found for token in row)
 
 
 def test_words_outside_ascii_are_not_split_and_are_normalised():
@@ -91,7 +91,7 @@ def test_with_byte_pairs_no_word_is_unknown_and_word_starts_are_marked():
     tokenizer = Tokenizer.train(TEXTS * 3, kind="bpe", vocab_size=300)
     assert tokenizer.vocab_size == 300
     found = rows(tokenizer.encode(["zebra œuvre 猫", "foot ball", "football", ""]))
-    assert all(number > 1 for row in found for number in row)
+    assert all(token > 1 for row in found for token in row)
     assert found[1] != found[2]
     assert found[3] == []
 
@@ -173,7 +173,7 @@ def test_the_unchanged_json_of_that_test_is_valid():
 
 
 @pytest.mark.parametrize(
-    ("call", "says"),
+    ("call", "message"),
     [
         (lambda: Tokenizer.train("one text"), "pass \\[text\\]"),
         (lambda: Tokenizer.train(TEXTS, kind="char"), "kind must be one of 'word', 'bpe'; got 'char'"),
@@ -184,8 +184,8 @@ def test_the_unchanged_json_of_that_test_is_valid():
         (lambda: Tokenizer.train(TEXTS).encode(TEXTS, max_tokens=0), "max_tokens must be at least 1, got 0"),
     ],
 )
-def test_invalid_arguments_are_errors(call, says):
-    with pytest.raises(hb.HolobindError, match=says):
+def test_invalid_arguments_are_errors(call, message):
+    with pytest.raises(hb.HolobindError, match=message):
         call()
 
 
@@ -265,7 +265,7 @@ def test_words_of_the_file_may_contain_spaces(tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("lines", "says"),
+    ("lines", "message"),
     [
         ("cat 1 2 3\nzebra 1 2\n", r"v:2: expected a word and 3 numbers, found 3 fields: 'zebra 1 2'"),
         ("cat 1 2 3\nzebra 1 2 3 4\n", r"v:2: expected a word and 3 numbers, found 5 fields"),
@@ -282,9 +282,9 @@ def test_words_of_the_file_may_contain_spaces(tokenizer, tmp_path):
         ("", r"v: has none of the tokenizer's 3 words"),
     ],
 )
-def test_a_malformed_line_is_an_error_with_its_number(tokenizer, tmp_path, lines, says):
+def test_a_malformed_line_is_an_error_with_its_number(tokenizer, tmp_path, lines, message):
     (tmp_path / "v").write_text(lines)
-    with pytest.raises(hb.DataError, match=says) as caught:
+    with pytest.raises(hb.DataError, match=message) as caught:
         load_word_vectors(tmp_path / "v", tokenizer)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400

@@ -88,11 +88,11 @@ def test_nothing_is_left_after_an_error(tmp_path):
     (tmp_path / "full" / "file").write_text("mine")
     with pytest.raises(OptionError, match="already exists"):
         data.write(small_dataset(), tmp_path / "full")
-    for options, says in (
+    for options, message in (
         ({"to": "csv"}, "format 'csv' is unknown"),
         ({"compression": "zip"}, "compression 'zip' is unknown"),
     ):
-        with pytest.raises(OptionError, match=says):
+        with pytest.raises(OptionError, match=message):
             data.write(small_dataset(), tmp_path / "new", **options)
     (tmp_path / "blocked").write_text("a file")
     with pytest.raises(DataError, match="blocked"):

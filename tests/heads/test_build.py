@@ -1,4 +1,4 @@
-"""Heads from what a model file stores."""
+"""Heads from the config and tensors of a model file."""
 
 import json
 
@@ -57,14 +57,14 @@ REFUSED = {
     "no naive vectors": ({"codebook": "naive"}, {}, "its head lacks its label vectors, 37 of 16 dimensions"),
     "another tensor": ({}, {"extra": torch.zeros(1)}, "its head has a strange 'extra'"),
     "no bias": ({}, {"log_temperature": None}, "its head lacks 'log_temperature'"),
-    "another shape": ({}, {"bias": torch.zeros(3)}, r"its head.bias has shape \(3,\); the header asks for \(16,\)"),
+    "another shape": ({}, {"bias": torch.zeros(3)}, r"its head.bias has shape \(3,\); the header implies \(16,\)"),
     "NaN": ({}, {"bias": torch.full((D,), torch.nan)}, "its head.bias holds something else than finite numbers"),
     "integers": ({}, {"bias": torch.zeros(D, dtype=torch.int64)}, "its head.bias holds something else than finite"),
 }
 
 
 @pytest.mark.parametrize(("options", "replaced", "message"), REFUSED.values(), ids=REFUSED)
-def test_what_does_not_fit_together_is_refused(options, replaced, message):
+def test_a_config_and_tensors_that_do_not_fit_together_are_refused(options, replaced, message):
     head = hb.HolographicHead(H, N, D)
     tensors = head.state_dict() | replaced
     tensors = {name: tensor for name, tensor in tensors.items() if tensor is not None}

@@ -24,12 +24,10 @@ def test_scores_top_k_and_present_agree_and_every_parameter_has_a_gradient(optio
     wanted = scores.detach().sort(dim=1, descending=True, stable=True)
     assert_close(best, wanted.values[:, :4], atol=1e-5, rtol=1e-5)
     assert torch.equal(ids, wanted.indices[:, :4])
-    found, starts = head.present(h, 0.05)
+    found, starts = head.labels_above(h, 0.05)
     probability = {"bce": torch.sigmoid, "softmax": lambda x: x.softmax(1)} if "codebook" not in options else {}
     passed = probability.get(options["loss"], lambda x: x)(scores) > 0.05
-    assert [part.tolist() for part in found.tensor_split(starts[1:])] == [
-        row.nonzero()[:, 0].tolist() for row in passed
-    ]
+    assert [row.tolist() for row in found.tensor_split(starts[1:])] == [row.nonzero()[:, 0].tolist() for row in passed]
 
 
 @every_head
@@ -37,8 +35,8 @@ def test_scores_top_k_and_present_agree_and_every_parameter_has_a_gradient(optio
 def test_the_top_k_of_label_ranges_merge_to_that_of_all_labels(options, inputs):
     head = make_head(options, inputs)
     h = normal(3, H if inputs else (D if "codebook" in options else N))
-    parts = [head.top_k(h, 6, labels=head.label_range(rank, 5)) for rank in range(5)]
-    found, ids = merge_top_k(parts, 6)
+    per_range = [head.top_k(h, 6, labels=head.label_range(rank, 5)) for rank in range(5)]
+    found, ids = merge_top_k(per_range, 6)
     best, wanted = head.top_k(h, 6)
     assert torch.equal(ids, wanted)
     assert_close(found, best)

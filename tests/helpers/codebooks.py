@@ -1,4 +1,4 @@
-"""What tests of codebooks and heads share."""
+"""Helpers of the tests of codebooks and heads."""
 
 import torch
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ kinds = st.sampled_from(DRAWN)
 
 
 def normal(*shape, seed=0, dtype=torch.float32):
-    """Standard normal numbers, from the seed alone."""
+    """Standard normal values, from the seed alone."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
 
 

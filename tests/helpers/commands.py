@@ -22,10 +22,10 @@ def run(capsys, *arguments, stdin=b""):
     return ended.value.code, out, err
 
 
-def is_one_line_error(result, *parts):
-    """Whether a result of `run` is exit code 2, nothing on stdout and one line on stderr with all `parts`."""
+def is_one_line_error(result, *texts):
+    """Whether a result of `run` is exit code 2, nothing on stdout and one line on stderr with all `texts`."""
     code, out, err = result
-    return code == 2 and out == "" and err.count("\n") == 1 and all(part in err for part in parts)
+    return code == 2 and out == "" and err.count("\n") == 1 and all(text in err for text in texts)
 
 
 def interrupt_training(monkeypatch, epoch, step):

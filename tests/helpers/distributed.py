@@ -1,6 +1,6 @@
-"""What two processes do together, for tests/test_distributed.py: torchrun distributed.py FOLDER.
+"""A script for two processes, for tests/training/test_distributed.py: torchrun distributed.py FOLDER.
 
-Every process writes what it found to FOLDER/rank.json and FOLDER/name.rank.safetensors.
+Every process writes its results to FOLDER/rank.json and FOLDER/name.rank.safetensors.
 """
 
 import json
@@ -22,7 +22,7 @@ LABELS, DIM = 1000, 32
 
 
 class Signalled:
-    """Examples of which the n-th batch comes with a signal."""
+    """Examples that raise SIGTERM with the n-th batch."""
 
     sizes = None
 
@@ -77,7 +77,7 @@ def main():
         keep(name, *plain(split, name, fabric=fabric))
     keep("uneven", *plain(split, "linear_skip", UNEVEN, fabric=fabric))
 
-    # One process is reported to stop: both do, at the same step, and go on from the first one's checkpoint.
+    # One process gets SIGTERM: both stop at the same step, and resume from the first one's checkpoint.
     made = model(split, "linear_skip")
     examples = made.examples(split.X)
     path = place / "checkpoint"

@@ -1,4 +1,4 @@
-"""Heads of every kind, for the tests of what they have in common."""
+"""Heads of every kind, for the tests of their common methods."""
 
 import itertools
 

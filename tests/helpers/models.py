@@ -33,7 +33,7 @@ HEADS = [
 ]
 
 
-def build(network="linear", options=HEADS[0], bias=True, **more):
+def build(network="linear", options=HEADS[0], bias=True, **extra):
     """A model with weights that no seed would draw again."""
     dim = 4 if "codebook" in options else L
     body = NETWORKS[network](dim)
@@ -45,7 +45,7 @@ def build(network="linear", options=HEADS[0], bias=True, **more):
     with torch.no_grad():
         for parameter in [*body.parameters(), *head.parameters()]:
             parameter.add_(0.2 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(5)))
-    return Model(body, head, SEEN, **more).eval()
+    return Model(body, head, SEEN, **extra).eval()
 
 
 def text_model(words_only=False):

@@ -19,14 +19,14 @@ def table():
             if option.group == group:
                 lines.append(f"| `{option.name}` | {option.values.allowed} | {option.help} | {option.default_text} |")
         lines.append("")
-    lines += ["Only one of the two has these:", "", "| option | of | why |", "|---|---|---|"]
+    lines += ["Only the command line, or only the estimator, has these:", "", "| option | of | why |", "|---|---|---|"]
     lines += [f"| `--{name}` | command line | {why} |" for name, why in COMMAND_LINE_ONLY.items()]
     lines += [f"| `{name}` | estimator | {why} |" for name, why in ESTIMATOR_ONLY.items()]
     return "\n".join(lines) + "\n"
 
 
 def shown(page=PAGE):
-    """What the page has between its two marks."""
+    """The text of the page between its two marks."""
     return page.read_text(encoding="utf-8").split(START)[1].split(END)[0]
 
 

@@ -7,11 +7,11 @@ from scipy.sparse import csr_array
 from holobind.data import Split
 from holobind.data.csr import normalise_rows
 from holobind.ridge_knn import fit_ridge_knn, knn_index
-from holobind.ridge_knn.encoder import N_NEIGHBOURS
+from holobind.ridge_knn.knn_index import N_NEIGHBOURS
 
 
 def clustered(n=90, f=30, labels=20, seed=0):
-    """Rows near a few centres, which decide their labels: one without features, one without labels, two equal ones."""
+    """Rows in a few clusters, which decide their labels: one without features, one without labels, two equal ones."""
     draw = np.random.default_rng(seed)
     centre = draw.integers(0, 8, n)
     X = np.abs(draw.normal(size=(8, f)) * (draw.random((8, f)) < 0.3))[centre] + 0.2 * (draw.random((n, f)) < 0.1)
@@ -26,7 +26,7 @@ def clustered_split(n=200):
 
 
 def parity(n=600, f=20, labels=12, seed=0):
-    """A label is whether exactly one of a pair of features is present, which no linear map can tell; rows of norm 1."""
+    """A label is whether exactly one of a pair of features is present: not linear; rows of norm 1."""
     draw = np.random.default_rng(seed)
     X = (draw.random((n, f)) < 0.5).astype(np.float32)
     odd = X[:, :labels] != X[:, 1 : labels + 1]

@@ -77,12 +77,12 @@ def same(a, b):
 
 
 def timeless(history):
-    """What of a history does not depend on the clock."""
+    """The entries of a history that do not depend on the clock."""
     return [{k: v for k, v in entry.items() if k not in ("seconds", "rows per second")} for entry in history]
 
 
 def main(arguments=None, connection=None):
-    """What this script does; `connection` is reported every step."""
+    """The script; `connection` receives the epoch and step after every step."""
     parser = argparse.ArgumentParser()
     parser.add_argument("out")
     parser.add_argument("--checkpoint", type=Path)
@@ -97,7 +97,7 @@ def main(arguments=None, connection=None):
     split = data()
     made = model(split, chosen.what, chosen.dropout)
 
-    def reported(state, config):
+    def report(state, config):
         if connection is not None:
             connection.send((state.epoch, state.step))
         time.sleep(chosen.slow)
@@ -106,7 +106,7 @@ def main(arguments=None, connection=None):
     name = f"{chosen.out}.{fabric.global_rank}" if fabric.world_size > 1 else chosen.out
     options = {"checkpoint": chosen.checkpoint, "resume": chosen.resume, "checkpoint_seconds": chosen.every}
     try:
-        state = run(split, made, chosen.config, on_progress=reported, fabric=fabric, **options)
+        state = run(split, made, chosen.config, on_progress=report, fabric=fabric, **options)
     except loop.TrainingInterrupted:
         Path(f"{name}.stopped").touch()
         return

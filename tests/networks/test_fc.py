@@ -1,4 +1,4 @@
-"""Networks on sparse rows: the sparse layer beside the dense product, batches beside scipy's slices."""
+"""Networks on sparse rows: the sparse layer against the dense product, batches against scipy's slices."""
 
 from itertools import pairwise
 
@@ -117,7 +117,7 @@ def test_fc_is_relu_between_layers(options):
     assert_close(network(rows_of(features())), h if "out_features" in options else h.relu(), atol=1e-4, rtol=1e-4)
 
 
-def test_without_hidden_layers_it_is_linear_and_starts_at_nothing():
+def test_without_hidden_layers_it_is_linear_and_starts_at_0():
     network = FC(13, (), 4)
     assert network(rows_of(features())).eq(0).all()
     with torch.no_grad():
@@ -129,7 +129,7 @@ def test_without_hidden_layers_it_is_linear_and_starts_at_nothing():
     assert_close(together, apart, atol=1e-4, rtol=1e-4)
 
 
-def test_a_wide_path_adds_a_linear_one_and_starts_at_the_last_bias():
+def test_a_linear_skip_adds_a_linear_layer_and_starts_at_the_last_bias():
     network, rows = FC(13, (7,), 4, linear_skip=True), rows_of(features())
     with torch.no_grad():
         network.layers[-1].bias.copy_(torch.arange(4))
@@ -142,10 +142,10 @@ def test_a_wide_path_adds_a_linear_one_and_starts_at_the_last_bias():
     assert_close(network(rows), deep(rows) + network.linear_skip(rows))
 
 
-@pytest.mark.parametrize("share", ["dropout", "feature_dropout"])
-def test_dropout_is_for_training_only_and_keeps_the_mean(share):
+@pytest.mark.parametrize("option", ["dropout", "feature_dropout"])
+def test_dropout_is_for_training_only_and_keeps_the_mean(option):
     rows = rows_of(features(400, density=0.9))
-    plain, dropping = FC(13, (30,), 4), FC(13, (30,), 4, **{share: 0.5})
+    plain, dropping = FC(13, (30,), 4), FC(13, (30,), 4, **{option: 0.5})
     dropping.load_state_dict(plain.state_dict())
     assert torch.equal(plain.eval()(rows), dropping.eval()(rows))
     dropping.train()
@@ -154,7 +154,7 @@ def test_dropout_is_for_training_only_and_keeps_the_mean(share):
     assert not torch.equal(one, other)
     torch.manual_seed(0)
     assert torch.equal(dropping(rows), one)
-    if share == "dropout":  # before a linear layer, what is left is scaled up so that the mean stays
+    if option == "dropout":  # before a linear layer: the other units are scaled up, so that the mean stays
         mean = torch.stack([dropping(rows) for _ in range(300)]).mean(0)
         assert_close(mean, plain(rows), atol=0.3, rtol=0.2)
 
@@ -193,20 +193,20 @@ def test_its_config_builds_it_again(options):
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"hidden": ()}, "hidden layers or out_features"),
         ({"hidden": (5, 0)}, "positive sizes"),
         ({"n_features": 0}, "positive sizes"),
-        ({"hidden": (), "out_features": 3, "linear_skip": True}, "linear_skip is a layer beside hidden layers"),
+        ({"hidden": (), "out_features": 3, "linear_skip": True}, "linear_skip is in parallel to hidden layers"),
         ({"linear_skip": True}, "needs out_features"),
         ({"dropout": 1.0}, "from 0 to below 1"),
         ({"feature_dropout": -0.1}, "from 0 to below 1"),
         ({"dropout": float("nan")}, "from 0 to below 1"),
     ],
 )
-def test_wrong_sizes_and_shares_are_refused(options, says):
-    with pytest.raises(hb.OptionError, match=says):
+def test_wrong_sizes_and_fractions_are_refused(options, message):
+    with pytest.raises(hb.OptionError, match=message):
         FC(**{"n_features": 13, **options})
 
 
@@ -235,19 +235,19 @@ def test_label_sets_of_rows_are_scipys_slice(n, some, seed):
 
 def test_arrays_mapped_from_files_are_read_in_place(tmp_path):
     X = features(50)
-    parts = {}
+    arrays = {}
     for name in ("data", "indices", "indptr"):
         np.save(tmp_path / f"{name}.npy", getattr(X, name))
-        parts[name] = np.load(tmp_path / f"{name}.npy", mmap_mode="r")
+        arrays[name] = np.load(tmp_path / f"{name}.npy", mmap_mode="r")
     mapped = sparse.csr_array(X.shape, dtype=np.float32)
-    mapped.data, mapped.indices, mapped.indptr = parts["data"], parts["indices"], parts["indptr"]
+    mapped.data, mapped.indices, mapped.indptr = arrays["data"], arrays["indices"], arrays["indptr"]
     assert isinstance(mapped.data, np.memmap)
     index = np.array([49, 3, 3, 1, 0])
     for found, wanted in zip(SparseExamples(mapped).batch(index), SparseExamples(X).batch(index), strict=True):
         assert torch.equal(found, wanted)
 
 
-def test_large_values_keep_their_length_and_integers_are_numbers():
+def test_rows_of_large_values_and_of_integers_are_normalised():
     X = sparse.csr_array(np.array([[3e30, 4e30], [0, 0]], np.float32))
     assert_close(SparseExamples(X).batch(np.array([0])).values, torch.tensor([0.6, 0.8]))
     whole = sparse.csr_array(np.array([[3, 4], [0, 0]], np.int64))
@@ -261,4 +261,4 @@ def test_a_row_of_stored_zeros_has_no_length_and_stays():
 
 def test_rows_move_between_devices():
     moved = rows_of(features()).to(torch.device("meta"))
-    assert isinstance(moved, SparseBatch) and all(split.is_meta for split in moved)
+    assert isinstance(moved, SparseBatch) and all(tensor.is_meta for tensor in moved)

@@ -1,4 +1,4 @@
-"""One contract for the text networks: what a text gives depends on that text alone."""
+"""One contract for the text networks: the output of a text depends on that text alone."""
 
 import json
 
@@ -52,9 +52,9 @@ def cnn_by_definition(network, ids):
 def lstm_by_definition(network, ids):
     x = network.embedding(ids)
     f, b = network.ahead(x)[0], network.back(x.flip(0))[0].flip(0)
-    hidden_size = torch.cat([f, b], 1)
-    attention = (hidden_size @ network.attention.weight.T).softmax(0)
-    f, b = (attention.T @ hidden_size).chunk(2, 1)
+    hidden_states = torch.cat([f, b], 1)
+    attention = (hidden_states @ network.attention.weight.T).softmax(0)
+    f, b = (attention.T @ hidden_states).chunk(2, 1)
     return network.layers(torch.cat([f, b], 1).flatten())
 
 
@@ -73,10 +73,10 @@ def test_each_row_is_what_the_definition_gives_for_its_text_alone(kind, lengths,
 
 @every_network
 @given(some_lengths, st.integers(0, 9), seeds)
-def test_the_same_text_gives_the_same_output_and_gradient_in_any_batch(kind, lengths, more, seed):
+def test_the_same_text_gives_the_same_output_and_gradient_in_any_batch(kind, lengths, extra, seed):
     network, texts = make(kind, sparse=False).eval(), examples(lengths, seed)
     together = batch(texts, *range(len(texts)))
-    wider = TokenBatch(pad(together.ids, (0, more)), together.lengths)  # longer than any text
+    wider = TokenBatch(pad(together.ids, (0, extra)), together.lengths)  # longer than any text
     found = network(wider)
     assert_close(torch.cat([network(batch(texts, i)) for i in range(len(texts))]), found, atol=1e-5, rtol=1e-4)
     slopes = torch.randn(found.shape, generator=torch.Generator().manual_seed(seed))
@@ -165,7 +165,7 @@ def test_dropout_is_for_training_only(kind):
     ids=["linear", "hrr"],
 )
 def test_a_network_and_a_head_learn_which_word_is_there(kind, head):
-    """By heart: without what keeps outputs short."""
+    """The training rows are memorised: without dropout and without the crosstalk term."""
     texts = TokenExamples(np.random.default_rng(0).integers(2, N, 64 * 6, dtype=np.int32), np.arange(65) * 6)
     labels, offsets = torch.from_numpy(texts.ids[::6] % 9).long(), torch.arange(64)
     network = make(kind, embedding_dim=16, dropout=0.0, embedding_dropout=0.0)
@@ -188,15 +188,15 @@ def test_the_lstm_is_a_packed_bidirectional_one():
         getattr(both, name).data.copy_(weight)
         getattr(both, f"{name}_reverse").data.copy_(getattr(network.back, name))
     packed = pack_padded_sequence(network.embedding(inputs.ids), inputs.lengths, batch_first=True, enforce_sorted=False)
-    hidden_size = pad_packed_sequence(both(packed)[0], batch_first=True)[0]
+    hidden_states = pad_packed_sequence(both(packed)[0], batch_first=True)[0]
     real = torch.arange(8) < inputs.lengths[:, None]
-    attention = (hidden_size @ network.attention.weight.T).masked_fill(~real[:, :, None], -torch.inf).softmax(1)
-    seen_f, seen_b = (attention.transpose(1, 2) @ hidden_size).chunk(2, 2)
+    attention = (hidden_states @ network.attention.weight.T).masked_fill(~real[:, :, None], -torch.inf).softmax(1)
+    seen_f, seen_b = (attention.transpose(1, 2) @ hidden_states).chunk(2, 2)
     assert_close(network(inputs), network.layers(torch.cat([seen_f, seen_b], 2).flatten(1)), atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "says"),
+    ("kind", "options", "message"),
     [
         (XmlCnn, {"widths": ()}, "at least one width"),
         (XmlCnn, {"widths": (2, 0)}, "widths must be at least 1, got 0"),
@@ -205,8 +205,8 @@ def test_the_lstm_is_a_packed_bidirectional_one():
         (AttentionLstm, {"hidden_size": -1}, "hidden_size must be at least 1, got -1"),
     ],
 )
-def test_sizes_that_make_no_network_are_refused(kind, options, says):
-    with pytest.raises(hb.OptionError, match=says):
+def test_sizes_that_make_no_network_are_refused(kind, options, message):
+    with pytest.raises(hb.OptionError, match=message):
         make(kind, **options)
 
 

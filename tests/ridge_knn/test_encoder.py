@@ -44,7 +44,7 @@ def test_a_row_without_neighbours_gets_the_ridge_regression_alone():
     torch.testing.assert_close(network.encode(x)[0], network.weights()[-1] + network.bias)
 
 
-def test_neighbours_tell_what_a_linear_map_cannot():
+def test_neighbours_predict_what_a_linear_map_cannot():
     """The label is whether exactly one of two features is present."""
     bits = np.array([[0, 1], [1, 0], [0, 0], [1, 1]] * 20)
     X = csr_array(np.hstack([bits, 1 - bits]).astype(np.float32))

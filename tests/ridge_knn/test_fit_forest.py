@@ -52,7 +52,7 @@ def test_a_forest_depends_on_the_seed_and_not_on_threads():
 def test_rows_that_cannot_be_split_are_one_leaf(rows):
     X = csr_array(np.ones((rows, 3), np.float32) / 3**0.5)
     forest = fit_forest(X, csr_array(np.eye(rows, 5, dtype=np.float32)), n_trees=2)
-    forest.validate()
+    forest.check_loaded()
     assert len(forest.thresholds) == 0
     assert forest.leaves(X).tolist() == [[0, 1]] * rows
 

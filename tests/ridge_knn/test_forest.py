@@ -32,7 +32,7 @@ def test_rows_end_in_the_leaves_that_splits_lead_to(seed, n, top_splits):
     """With any number of first splits whose sums are computed at once."""
     X, Y = parity(seed=seed)
     forest = fit_forest(X, Y, n_trees=3, seed=seed)
-    forest.validate()
+    forest.check_loaded()
     new = parity(n=max(n, 5), seed=seed + 1)[0][:n]
     expected = [[leaf_by_definition(forest, x, tree) for tree in range(3)] for x in new.toarray()]
     with pytest.MonkeyPatch.context() as patch:
@@ -56,6 +56,6 @@ def test_too_many_features_are_refused():
 
 def test_too_many_trees_are_refused():
     forest = Forest(3, n_trees=MAX_TREES, n_splits=0)
-    forest.validate()
+    forest.check_loaded()
     with pytest.raises(OptionError, match="at most 256 trees are allowed; got 257"):
-        Forest(3, n_trees=MAX_TREES + 1, n_splits=0).validate()
+        Forest(3, n_trees=MAX_TREES + 1, n_splits=0).check_loaded()

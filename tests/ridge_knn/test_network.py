@@ -54,7 +54,7 @@ def test_ids_of_any_size_are_stored(n_features):
     X = network.from_arrays(np.ones(4, np.float32), ids, np.arange(5), (4, n_features))
     W = torch.zeros(n_features, 2)
     packed = RidgeKnn.from_weights(W, torch.zeros(2), X, X[:, :3], knn_weight=1.0)
-    packed.validate()
+    packed.check_loaded()
     assert packed.training_rows()[0].indices.tolist() == ids.tolist()
     assert packed.row_ids.dtype == (torch.int16 if n_features <= 1 << 16 else torch.int32)
 
@@ -251,7 +251,7 @@ def test_forests_with_too_large_tables_are_refused():
     packed = RidgeKnn.from_weights(
         torch.zeros(20, 12), torch.zeros(12), X, Y, knn_weight=0, forest=fit_forest(X, Y, n_trees=1), forest_weight=0.5
     )
-    packed.validate()
+    packed.check_loaded()
     packed.forest.roots = torch.full((10**7,), -1, dtype=torch.int32)
     with pytest.raises(OptionError, match="a table of its forest would have 12800000000 entries; at most 1073741824"):
-        packed.validate()
+        packed.check_loaded()

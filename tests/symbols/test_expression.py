@@ -45,7 +45,7 @@ def test_a_statement_evaluates_to_the_operations_of_the_algebra(text, vector):
 
 
 @pytest.mark.parametrize(
-    ("text", "position", "says"),
+    ("text", "position", "message"),
     [
         ("", 1, "expected a name.*found the end"),
         ("a*", 3, "found the end"),
@@ -68,8 +68,8 @@ def test_a_statement_evaluates_to_the_operations_of_the_algebra(text, vector):
         ("a\0b", 2, "expected"),
     ],
 )
-def test_any_other_text_is_an_error_with_its_position(text, position, says):
-    with pytest.raises(hb.ExpressionError, match=says) as caught:
+def test_any_other_text_is_an_error_with_its_position(text, position, message):
+    with pytest.raises(hb.ExpressionError, match=message) as caught:
         parse(text)
     assert str(caught.value).startswith(f"position {position}: ")
     assert "\n" not in str(caught.value)

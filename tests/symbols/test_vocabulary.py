@@ -245,7 +245,7 @@ def test_error_is_the_expected_fraction_of_wrong_answers():
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "says"),
+    ("call", "error", "message"),
     [
         (lambda v: v.ask("red*cat", "rde"), hb.UnknownNameError, "'rde' is not among the 2 names.*did you mean red"),
         (lambda v: v.contains("red*cat", "zebra"), hb.UnknownNameError, "use it in a statement first, or add it"),
@@ -255,8 +255,8 @@ def test_error_is_the_expected_fraction_of_wrong_answers():
         (lambda v: v.clean_up(torch.ones(512)), hb.UnknownNameError, "has no names yet"),
     ],
 )
-def test_wrong_queries_are_refused(v, call, error, says):
-    with pytest.raises(error, match=says):
+def test_wrong_queries_are_refused(v, call, error, message):
+    with pytest.raises(error, match=message):
         call(v)
 
 

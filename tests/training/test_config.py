@@ -32,7 +32,7 @@ def test_the_estimator_has_the_options_of_the_table_with_their_defaults():
     parameters = inspect.signature(hb.HolographicClassifier.__init__).parameters
     assert list(parameters) == ["self", *OPTIONS, *ESTIMATOR_ONLY]
     for name, option in OPTIONS.items():
-        if name != "text":  # X is features unless it is said to be texts
+        if name != "text":  # off by default: X is a matrix of features
             assert parameters[name].default == option.default, name
 
 
@@ -63,8 +63,8 @@ def test_options_split_into_two_configs_and_join_again():
 
 
 def test_an_option_that_does_not_exist_is_named():
-    with pytest.raises(hb.OptionError, match="there is no option 'lam'"):
-        split_options({"lam": 1.0})
+    with pytest.raises(hb.OptionError, match="there is no option 'lambda'"):
+        split_options({"lambda": 1.0})
 
 
 @pytest.mark.parametrize("name", OPTIONS)
@@ -79,7 +79,7 @@ def test_a_wrong_value_is_refused_in_one_line_that_names_the_option(name, value)
 
 
 @pytest.mark.parametrize("option", OPTIONS.values(), ids=lambda option: option.name)
-def test_a_default_is_one_of_the_allowed_values_or_says_how_it_is_chosen(option):
+def test_a_default_is_one_of_the_allowed_values_or_is_described_in_words(option):
     assert option.shown if option.default is None else option.values.holds(option.default)
 
 

@@ -1,4 +1,4 @@
-"""Two real processes under torchrun do what one does."""
+"""Two real processes under torchrun give the result of one."""
 
 import json
 import os
@@ -58,19 +58,19 @@ def test_two_processes_train_the_model_that_one_trains(place, found, name):
     assert timeless(found[0][name]["history"]) == timeless(found[1][name]["history"])  # global, not each its own
 
 
-def test_when_one_is_told_to_stop_all_do_and_resume_to_the_same_end(place, found):
+def test_a_signal_to_one_process_stops_all_and_they_resume_to_the_same_weights(place, found):
     assert found[0]["stopped"] and found[1]["stopped"]
     resumed, straight = both(place, "resumed"), both(place, "straight")
     assert same(*resumed) and same(resumed[0], straight[0])
     assert timeless(found[0]["resumed"]["history"]) == timeless(found[0]["straight"]["history"])
 
 
-def test_a_checkpoint_that_not_all_see_is_told(found):
+def test_a_checkpoint_that_not_all_processes_see_is_refused(found):
     for each in found:
         assert "is seen by 1 of 2 processes; put it on a file system that all machines share" in each["refused"]
 
 
-def test_scoring_shares_of_the_labels_finds_the_same(found):
+def test_distributed_top_k_is_that_of_one_process(found):
     for each in found:
         for name, _, _ in scored():
             equal, apart = each[f"top {name}"]
@@ -86,6 +86,6 @@ def test_every_process_solves_the_same_closed_form(place):
     assert_close(one, weights(hb.learn(data(), hb.ModelConfig())), atol=1e-4, rtol=1e-4)
 
 
-def test_together_without_others_is_alone():
+def test_distributed_top_k_works_in_a_single_process():
     for _, made, X in scored():
         assert torch.equal(*(torch.from_numpy(made.top_k(X, 7, distributed=yes)[1]) for yes in (False, True)))

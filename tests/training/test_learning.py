@@ -1,4 +1,4 @@
-"""From data to a model: the closed form beside scikit-learn's ridge, the warm start, and a real corpus."""
+"""From data to a model: the closed form against scikit-learn's ridge, the warm start, and a real corpus."""
 
 import numpy as np
 import pytest
@@ -26,13 +26,13 @@ def split(n=60, f=20, labels=8, seed=0):
 
 
 def constant(X):
-    """The feature that every point has besides: `solve.ridge`'s bias."""
+    """The features and the constant feature of `solve_ridge`'s bias."""
     length = np.sqrt((X.toarray() ** 2).sum() / X.shape[0])
     return np.hstack([X.toarray(), np.full((X.shape[0], 1), 0.3 * length)]).astype(np.float64)
 
 
 @pytest.mark.parametrize("codebook", ["orbit", "random"])
-def test_a_solved_model_is_the_codebook_reading_the_ridge(codebook):
+def test_a_solved_model_scores_the_output_of_ridge_regression_by_its_codebook(codebook):
     data = split()
     model = learn(data, *configs(dim=6, l2=0.5, normalise=False, codebook=codebook, rare_label_boost=0, seed=3))
     book = model.head.codebook
@@ -51,12 +51,12 @@ def test_with_no_more_labels_than_dim_it_is_one_versus_rest_ridge():
 
 
 def test_a_linear_head_in_closed_form_is_ridge_as_logits():
-    """sigmoid(4 y - 2) > 1/2 where the ridge's y > 1/2, so that probabilities and thresholds mean what they say."""
+    """sigmoid(4 y - 2) > 1/2 where the ridge's y > 1/2, so that a threshold of 1/2 decides in the same way."""
     data = split()
     model = learn(data, *configs(head="linear", l2=0.5, normalise=False))
     wanted = Ridge(0.5, fit_intercept=False).fit(constant(data.X), data.Y.toarray()).predict(constant(data.X))
     assert_close((model.scores(data.X) + 2) / 4, wanted.astype(np.float32), atol=1e-3, rtol=1e-3)
-    assert np.array_equal(model.present(data.X).toarray() == 1, wanted > 0.5)
+    assert np.array_equal(model.labels_above(data.X).toarray() == 1, wanted > 0.5)
 
 
 STARTS = [
@@ -99,7 +99,7 @@ def test_training_starts_from_the_closed_form(options, shape, monkeypatch):
 
 
 @pytest.mark.parametrize("head", ["holographic", "linear"])
-def test_the_softmax_starts_as_sharp_as_fits_the_rows_held_out(head, monkeypatch):
+def test_the_initial_temperature_of_the_softmax_fits_the_held_out_rows_best(head, monkeypatch):
     data, started = split(n=200), []
     monkeypatch.setattr(loop, "fit", lambda model, *_, **__: started.append(model) or loop.TrainState())
     learn(data, *configs(head=head, loss="softmax", dim=4))
@@ -111,8 +111,8 @@ def test_the_softmax_starts_as_sharp_as_fits_the_rows_held_out(head, monkeypatch
     assert min(losses) == losses[2]
 
 
-def test_what_is_held_out_is_unknown_to_the_warm_start():
-    """Rows held out may be anything: the start is the same."""
+def test_the_warm_start_does_not_depend_on_held_out_rows():
+    """Held-out rows are replaced, and the start is the same."""
     data, starts = split(), []
     _, held = loop.validation_split(60, 0.1, 0)
     noise = data.X.tolil(copy=True)
@@ -140,7 +140,7 @@ def test_the_dimension_is_what_the_labels_need():
     assert learn(split(labels=7), *configs(head="linear")).network.out_features == 7
 
 
-def test_of_more_labels_than_dim_networks_number_the_frequent_ones_first():
+def test_networks_order_labels_by_frequency_where_there_are_more_than_dim():
     data = split()
     for options in ({"network": "fc", "loss": "query"}, {"network": "fc"}, {"network": "linear", "loss": "softmax"}):
         model = hb.learn(data, *configs(dim=4, epochs=1, **options))
@@ -152,15 +152,16 @@ def test_of_more_labels_than_dim_networks_number_the_frequent_ones_first():
 
 
 @pytest.mark.parametrize("dim", [4, 8])
-def test_a_softmax_that_is_trained_expects_labels_as_frequent_as_they_are(dim):
+def test_a_trained_softmax_has_the_prior_of_the_label_frequencies(dim):
     data = split()
     model = learn(data, *configs(network="fc", dim=dim, epochs=1))
     order = np.arange(8) if model.label_order is None else model.label_order
     assert torch.equal(model.head.prior, frequency_prior(torch.from_numpy(model.frequencies.counts[order])))
     partial_fit(model, data, *configs(network="fc"))
     assert torch.equal(model.head.prior, frequency_prior(torch.from_numpy(2 * np.asarray(data.Y.sum(0))[order])))
+    # A closed form has learned the label frequencies and gets no prior.
     for options in ({}, {"network": "linear", "loss": "softmax"}, {"network": "fc", "linear_skip": True}):
-        assert learn(data, *configs(dim=dim, epochs=1, **options)).head.prior is None  # what is solved has learned it
+        assert learn(data, *configs(dim=dim, epochs=1, **options)).head.prior is None
 
 
 @pytest.mark.parametrize(
@@ -199,21 +200,21 @@ def test_the_metadata_has_the_options_and_the_summaries():
     assert model.training is False
 
 
-def test_one_more_pass_trains_further_and_counts_labels():
+def test_partial_fit_trains_another_pass_and_counts_labels():
     first, second = split(seed=0), split(seed=1)
     model = learn(first, *configs(network="fc", hidden=(16,), epochs=1))
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     learning.partial_fit(model, second, *configs(network="fc", hidden=(16,)))
     assert all(not torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
-    assert model.frequencies.points == 120
+    assert model.frequencies.n_rows == 120
     assert model.frequencies.counts.tolist() == (first.Y.sum(0) + second.Y.sum(0)).tolist()
     learning.partial_fit(model, Split(first.X[:0], first.Y[:0]), *configs(network="fc", hidden=(16,)))
-    assert model.frequencies.points == 120
+    assert model.frequencies.n_rows == 120
     with pytest.raises(hb.DataError, match="this model has 8 labels; the data has 7"):
         learning.partial_fit(model, split(labels=7), *configs())
 
 
-def test_even_one_step_of_one_more_pass_is_one():
+def test_a_pass_of_one_step_changes_the_model():
     """A schedule that has fallen to 0 by the last step would leave a portion of one batch without effect."""
     data, options = split(n=10), configs(network="fc", hidden=(16,), epochs=1)
     model = learn(data, *options)
@@ -235,11 +236,11 @@ def test_updates_of_the_closed_form_are_averaged_by_their_rows(options):
         learning.partial_fit(model, portion, *configs(**options))
     apart = [learn(portion, *configs(l2=l2, **options)).scores(data.X) for portion in portions]
     assert_close(model.scores(data.X), np.average(apart, 0, [40, 40, 10]).astype(np.float32), atol=1e-4, rtol=1e-4)
-    assert model.frequencies.points == 90
+    assert model.frequencies.n_rows == 90
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({"network": "gru"}, "network must be one of linear, fc, cnn, lstm; got 'gru'"),
         ({"network": "cnn"}, "network 'cnn' reads texts, and the data has none; give texts"),
@@ -289,8 +290,8 @@ def test_updates_of_the_closed_form_are_averaged_by_their_rows(options):
         ({"text": True}, "the data has no texts to make features of"),
     ],
 )
-def test_wrong_options_are_refused_in_one_line(options, says):
-    with pytest.raises(hb.HolobindError, match=says) as caught:
+def test_wrong_options_are_refused_in_one_line(options, message):
+    with pytest.raises(hb.HolobindError, match=message) as caught:
         learn(split(), *configs(**options))
     assert "\n" not in str(caught.value)
 
@@ -337,9 +338,9 @@ def test_tfidf_features_of_words_only_are_replaced():
 
 
 def test_a_linear_head_that_would_not_fit_is_refused_at_once():
-    wide = Split(sparse.csr_array((3, 100_000), dtype=np.float32), sparse.csr_array((3, 100_000), dtype=np.int32))
+    large = Split(sparse.csr_array((3, 100_000), dtype=np.float32), sparse.csr_array((3, 100_000), dtype=np.int32))
     with pytest.raises(hb.OptionError, match="100000 x 100000 weights would take 37 GB; take head 'holographic'"):
-        learn(wide, *configs(head="linear"))
+        learn(large, *configs(head="linear"))
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Training learns, keeps the best, is repeatable, and survives whatever ends its process."""
+"""The training loop: it learns, keeps the best epoch, is repeatable, and resumes after any interruption."""
 
 import itertools
 import json
@@ -37,18 +37,18 @@ def names(place):
 
 
 class Recording:
-    """Examples that remember which rows were asked for, and whether for training."""
+    """Examples that record which rows were requested, and whether for training."""
 
     sizes = None
 
     def __init__(self, made, X):
-        self.made, self.inner, self.asked = made, made.examples(X), {True: [], False: []}
+        self.made, self.inner, self.requested = made, made.examples(X), {True: [], False: []}
 
     def __len__(self):
         return len(self.inner)
 
     def batch(self, index):
-        self.asked[self.made.training].append(index.copy())
+        self.requested[self.made.training].append(index.copy())
         return self.inner.batch(index)
 
 
@@ -74,7 +74,7 @@ def test_one_seed_gives_one_model_whatever_torchs_own_generator_is_at(split, wha
         torch.manual_seed(seed)
         before = torch.get_rng_state()
         found.append(run(split, one).history)
-        assert torch.equal(torch.get_rng_state(), before)  # it is the caller's, and stays where it was
+        assert torch.equal(torch.get_rng_state(), before)  # it is the caller's, and is not changed
     assert same(weights(made[0]), weights(made[1])) and timeless(found[0]) == timeless(found[1])
     run(split, made[2], {"seed": 6})
     assert not same(weights(made[0]), weights(made[2]))
@@ -83,11 +83,11 @@ def test_one_seed_gives_one_model_whatever_torchs_own_generator_is_at(split, wha
 def test_the_best_epoch_is_kept_not_the_last(split, monkeypatch):
     seen, scores = [], iter([10.0, 30.0, 20.0, 30.0])
 
-    def measure(self):
+    def validate(self):
         seen.append(weights(self.model))
         return next(scores)
 
-    monkeypatch.setattr(loop._Run, "validate", measure)
+    monkeypatch.setattr(loop._Run, "validate", validate)
     made = model(split)
     state = run(split, made)
     assert state.best == 30 and state.best_epoch == 1  # among equals the first
@@ -103,31 +103,31 @@ def test_it_stops_after_as_many_worse_epochs_as_it_has_patience_for(split, monke
     assert len(state.history) == epochs and state.finished
 
 
-def test_without_rows_held_out_the_lowest_loss_is_the_best(split):
+def test_without_held_out_rows_the_lowest_loss_is_the_best(split):
     state = run(split, model(split), {"validation_fraction": 0.0, "patience": 1})
     assert len(state.history) == CONFIG["epochs"] and state.best == -min(entry["loss"] for entry in state.history)
 
 
-def test_every_row_is_trained_on_once_an_epoch_and_rows_held_out_never(split):
+def test_every_row_is_trained_on_once_an_epoch_and_held_out_rows_never(split):
     made = model(split)
     examples = Recording(made, split.X)
     loop.fit(made, examples, split.Y, loop.TrainConfig(**CONFIG))
     kept, held = loop.validation_split(len(split), 0.2, 5)
     assert np.array_equal(np.sort(np.concatenate([kept, held])), np.arange(len(split)))
     steps = -(-len(kept) // CONFIG["batch_size"])
-    trained = examples.asked[True]
+    trained = examples.requested[True]
     assert len(trained) == steps * CONFIG["epochs"]
     epochs = [np.concatenate(trained[i : i + steps]) for i in range(0, len(trained), steps)]
     assert all(np.array_equal(np.sort(epoch), kept) for epoch in epochs)
     assert all(not np.array_equal(a, b) for a, b in itertools.pairwise(epochs))  # each in an order of its own
-    assert set(np.concatenate(examples.asked[False])) == set(held)
+    assert set(np.concatenate(examples.requested[False])) == set(held)
 
 
 @pytest.mark.parametrize(
     ("options", "of_features"),
     [({}, 3e-3), ({"feature_learning_rate": 0.05}, 0.05), ({"feature_learning_rate": 1e-9}, 1e-9)],
 )
-def test_the_steps_of_a_run_take_the_rates_of_its_plan(split, monkeypatch, options, of_features):
+def test_the_steps_of_a_run_have_the_learning_rates_of_its_schedule(split, monkeypatch, options, of_features):
     used = {torch.optim.AdamW: [], RowAdam: []}
     for kind, rates in used.items():
 
@@ -159,7 +159,7 @@ def test_a_time_limit_is_kept_and_the_rate_has_then_fallen(split, monkeypatch, l
     """A step takes a second and a validation two."""
     clock, used = Clock(), []
     monkeypatch.setattr(loop, "time", clock)
-    step, measure = loop._Run.step, loop._Run.validate
+    step, validate = loop._Run.step, loop._Run.validate
 
     def slow_step(self, index):
         clock.now += 1
@@ -167,12 +167,12 @@ def test_a_time_limit_is_kept_and_the_rate_has_then_fallen(split, monkeypatch, l
         used.append(self.optimisers[0].param_groups[0]["lr"])
         return found
 
-    def slow_measure(self):
+    def slow_validate(self):
         clock.now += 2
-        return measure(self)
+        return validate(self)
 
     monkeypatch.setattr(loop._Run, "step", slow_step)
-    monkeypatch.setattr(loop._Run, "validate", slow_measure)
+    monkeypatch.setattr(loop._Run, "validate", slow_validate)
     state = run(split, model(split), {"epochs": 1000, "time_limit": limit})
     peak = CONFIG["learning_rate"]
     assert state.finished and len(used) < 100
@@ -189,7 +189,7 @@ def test_clipping_is_torchs_own_on_dense_gradients_and_takes_sparse_ones(max_nor
     ours, theirs = ([nn.Parameter(torch.zeros_like(g)) for g in grads] for _ in range(2))
     for p, q, g in zip(ours, theirs, grads, strict=True):
         p.grad, q.grad = g.clone(), g.clone()
-    rows = torch.tensor([[5, 1, 5]])  # message twice: what counts is their sum
+    rows = torch.tensor([[5, 1, 5]])  # a row twice: its gradients are summed
     values = torch.randn(3, 3, generator=generator)
     ours[0].grad = torch.sparse_coo_tensor(rows, values, (7, 3), check_invariants=True)
     theirs[0].grad = ours[0].grad.to_dense()
@@ -221,20 +221,20 @@ def test_the_log_has_a_line_of_json_for_each_epoch(split, tmp_path):
     assert all(set(line) == {"epoch", "loss", "P@1", "seconds", "rows per second"} for line in lines)
 
 
-def test_progress_is_told_after_every_step_and_every_epoch(split):
+def test_progress_is_reported_after_every_step_and_every_epoch(split):
     seen = []
     state = run(split, model(split), on_progress=lambda state, config: seen.append((state.epoch, state.step)))
     each = [*range(1, state.steps + 1)]
     assert seen == [place for e in range(4) for place in [*((e, s) for s in each), (e + 1, 0)]]
 
 
-def test_inputs_without_labels_are_told(split):
+def test_inputs_without_labels_are_refused(split):
     made = model(split)
     with pytest.raises(OptionError, match="wants as many inputs as rows of labels; got 488 and 5"):
         loop.fit(made, made.examples(split.X), split.Y[:5])
 
 
-def test_a_loss_that_is_no_number_ends_the_run_and_says_what_to_do(split):
+def test_a_nan_loss_ends_the_run_with_advice(split):
     made = model(split)
     with torch.no_grad():
         made.network.first.weight.fill_(torch.nan)
@@ -242,24 +242,24 @@ def test_a_loss_that_is_no_number_ends_the_run_and_says_what_to_do(split):
         loop.fit(made, made.examples(split.X), split.Y, loop.TrainConfig(**CONFIG))
 
 
-@pytest.mark.parametrize("measure", ["P@1", "P@5", "nDCG@3", "R@2", "P@100"])
-def test_measures_of_held_out_rows_are_the_librarys(split, measure):
+@pytest.mark.parametrize("metric", ["P@1", "P@5", "nDCG@3", "R@2", "P@100"])
+def test_validation_metrics_are_those_of_the_metrics_module(split, metric):
     made = model(split)
-    state = run(split, made, {"epochs": 1, "metric": measure})
+    state = run(split, made, {"epochs": 1, "metric": metric})
     held = loop.validation_split(len(split), 0.2, 5)[1]
-    name, _, k = measure.partition("@")
+    name, _, k = metric.partition("@")
     top = made.top_k(split.X[held], min(int(k), made.n_labels))[1]
     wanted = {"P": metrics.precision_at_k, "nDCG": metrics.ndcg_at_k, "R": metrics.recall_at_k}[name](
         split.Y[held], top
     )
-    assert state.history[0][measure] == pytest.approx(wanted[-1])
+    assert state.history[0][metric] == pytest.approx(wanted[-1])
 
 
 # Checkpoints
 
 
 class Killed(Exception):  # noqa: N818
-    """Raised in place of a kill."""
+    """Raised to simulate a kill."""
 
 
 def interrupted(split, made, path, when, what="fc", **options):
@@ -268,12 +268,12 @@ def interrupted(split, made, path, when, what="fc", **options):
         made = model(split, what)
         left = iter(range(when))
 
-        def tell(state, config, left=left):
+        def report(state, config, left=left):
             if next(left, None) is None:
                 raise Killed
 
         try:
-            state = run(split, made, checkpoint=path, resume=True, checkpoint_seconds=0, on_progress=tell, **options)
+            state = run(split, made, checkpoint=path, resume=True, checkpoint_seconds=0, on_progress=report, **options)
         except Killed:
             continue
         return made, state, restarts
@@ -281,7 +281,7 @@ def interrupted(split, made, path, when, what="fc", **options):
 
 
 @pytest.mark.parametrize("what", MODELS)
-def test_a_run_in_pieces_is_the_run_without(split, tmp_path, what):
+def test_an_interrupted_and_resumed_run_has_the_weights_of_an_uninterrupted_one(split, tmp_path, what):
     straight = model(split, what)
     state = run(split, straight)
     found, again, restarts = interrupted(split, model(split, what), tmp_path / "c", 6, what)
@@ -307,7 +307,7 @@ def test_without_resume_a_run_begins_anew(split, tmp_path):
 
 
 @pytest.mark.parametrize("what", ["fc", "linear_skip"])
-def test_the_states_that_are_restored_are_the_ones_in_use(split, tmp_path, what):
+def test_restored_optimiser_states_are_those_in_use(split, tmp_path, what):
     """Every optimiser's state is in the file, comes back to the bit, and the next step is taken from it."""
     with pytest.raises(Killed):
         run(split, model(split, what), checkpoint=tmp_path / "c", checkpoint_seconds=0, on_progress=killing_at(1, 3))
@@ -339,11 +339,11 @@ def test_the_states_that_are_restored_are_the_ones_in_use(split, tmp_path, what)
 
 
 def killing_at(epoch, step):
-    def tell(state, config):
+    def report(state, config):
         if (state.epoch, state.step) == (epoch, step):
             raise Killed
 
-    return tell
+    return report
 
 
 def test_a_checkpoint_is_renamed_into_place_and_what_a_kill_left_is_removed(split, tmp_path, monkeypatch):
@@ -405,7 +405,7 @@ def test_a_checkpoint_of_another_run_is_refused(split, tmp_path, change):
     assert same(weights(made), before)
 
 
-def test_more_time_is_no_other_run(split, tmp_path):
+def test_a_run_resumes_with_another_time_limit(split, tmp_path):
     run(split, model(split), checkpoint=tmp_path / "c")
     assert run(split, model(split), {"time_limit": 1e6}, checkpoint=tmp_path / "c", resume=True).finished
 
@@ -464,15 +464,15 @@ def test_the_log_of_a_resumed_run_has_every_epoch_once(split, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_told_to_stop_it_leaves_a_checkpoint_and_handlers_as_they_were(split, tmp_path, number):
+def test_a_signal_leaves_a_checkpoint_and_restores_the_handlers(split, tmp_path, number):
     before = signal.getsignal(number)
 
-    def tell(state, config):
+    def report(state, config):
         if (state.epoch, state.step) == (1, 2):
             signal.raise_signal(number)
 
     with pytest.raises(loop.TrainingInterrupted):
-        run(split, model(split), checkpoint=tmp_path / "c", on_progress=tell)
+        run(split, model(split), checkpoint=tmp_path / "c", on_progress=report)
     assert signal.getsignal(number) is before
     straight, made = model(split), model(split)
     state, again = run(split, straight), run(split, made, checkpoint=tmp_path / "c", resume=True)
@@ -485,13 +485,13 @@ def test_a_second_signal_ends_it_at_once_but_not_the_echo_of_the_first(split, mo
     clock = Clock()
     monkeypatch.setattr(loop, "time", clock)
 
-    def tell(state, config):
+    def report(state, config):
         signal.raise_signal(signal.SIGTERM)
         clock.now += seconds
         signal.raise_signal(signal.SIGTERM)
 
     with pytest.raises(KeyboardInterrupt if seconds else loop.TrainingInterrupted):
-        run(split, model(split), on_progress=tell)
+        run(split, model(split), on_progress=report)
 
 
 # Real processes
@@ -499,7 +499,7 @@ def test_a_second_signal_ends_it_at_once_but_not_the_echo_of_the_first(split, mo
 
 @pytest.fixture(scope="module")
 def start():
-    """Start a process of its own, which need not import everything again; gives it and what it tells."""
+    """Start a process of its own, which need not import everything again; gives it and the pipe of its reports."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["holobind.training.learning"])
 
@@ -513,7 +513,7 @@ def start():
     return begin
 
 
-def test_killed_at_random_points_and_resumed_it_ends_as_if_nothing_had_been(split, tmp_path, start):
+def test_a_run_killed_at_random_steps_and_resumed_has_the_weights_of_an_uninterrupted_one(split, tmp_path, start):
     """A real process every time, which gets its signal some steps after its (re)start."""
     out, path, chance = tmp_path / "run", tmp_path / "c", random.Random(0)
     arguments = (out, "--checkpoint", path, "--resume", "--every", 0, "--slow", 0.002, "--what", "linear_skip")
@@ -540,7 +540,7 @@ def test_killed_at_random_points_and_resumed_it_ends_as_if_nothing_had_been(spli
     assert names(tmp_path) == ["c", "run.json", "run.safetensors"]
 
 
-def test_without_rows_held_out_there_is_no_measure_and_the_loss_decides(split):
+def test_without_held_out_rows_there_is_no_metric_and_the_loss_decides(split):
     state = run(split, model(split), {"epochs": 3, "validation_fraction": 0.0})
     assert all("P@1" not in entry for entry in state.history)
     assert state.best_epoch == int(np.argmin([entry["loss"] for entry in state.history]))

@@ -1,4 +1,4 @@
-"""Text networks from raw lines to answers: they learn, are saved, stopped and resumed, asked, and distributed."""
+"""Text networks from raw lines to predictions: they learn, are saved, interrupted and resumed, and predict."""
 
 import json
 import signal
@@ -47,7 +47,7 @@ def calls():
 
 @pytest.fixture(scope="module")
 def few(calls):
-    """A split too small to learn much from, for what is equal or not."""
+    """A split too small to learn much from, for tests of equality."""
     return Split(calls[0].X[:120], calls[0].Y[:120], calls[0].texts[:120])
 
 
@@ -85,7 +85,7 @@ def test_a_loaded_model_is_the_saved_one(few, tmp_path, network, options):
 
 
 @every_network
-def test_a_run_in_pieces_is_the_run_without(few, tmp_path, network):
+def test_an_interrupted_and_resumed_run_has_the_weights_of_an_uninterrupted_one(few, tmp_path, network):
     config = configs(network=network, **TINY)
     whole, stops = learn(few, *config), [(0, 2), (1, 1), (1, 4), (2, 3)]
 
@@ -110,7 +110,7 @@ def test_a_run_with_other_tokens_is_not_continued(few, tmp_path, change):
 
 
 def test_batches_are_of_like_length_and_every_text_is_in_one(few, monkeypatch):
-    """And the epochs differ, in what shares a batch and in the order of the batches."""
+    """The epochs differ in which texts share a batch and in the order of the batches."""
     steps, step = [], loop._Run.step
     monkeypatch.setattr(loop._Run, "step", lambda run, index: steps.append(index) or step(run, index))
     model = tiny(few, "cnn", validation_fraction=0.0)
@@ -123,15 +123,15 @@ def test_batches_are_of_like_length_and_every_text_is_in_one(few, monkeypatch):
     assert len({tuple(len(b) and b[0] for b in batches) for batches in epochs}) == 3
 
 
-@pytest.mark.parametrize("most", [1, 3, 100])
-def test_portions_to_predict_have_room_for_their_padding(most):
+@pytest.mark.parametrize("max_rows", [1, 3, 100])
+def test_prediction_batches_are_within_the_bound_of_padded_tokens(max_rows):
     lengths = np.random.default_rng(0).integers(0, 40, 200)
     texts = TokenExamples(np.ones(lengths.sum(), np.int32), np.cumsum([0, *lengths]))
     rows = np.arange(0, 200, 2)
-    found = list(prediction_batches(texts, rows, most, max_padded_tokens=64))
+    found = list(prediction_batches(texts, rows, max_rows, max_padded_tokens=64))
     assert sorted(np.concatenate(found)) == rows.tolist()
-    assert all(len(b) <= most and (len(b) * lengths[b].max() <= 64 or len(b) == 1) for b in found)
-    assert most < 100 or len(found) < 60
+    assert all(len(b) <= max_rows and (len(b) * lengths[b].max() <= 64 or len(b) == 1) for b in found)
+    assert max_rows < 100 or len(found) < 60
     matrix = SparseExamples(hb.data.synthetic("bibtex", scale=0.02).train.X)
     assert [len(b) for b in prediction_batches(matrix, np.arange(len(matrix))[:10], 4)] == [4, 4, 2]
 
@@ -172,15 +172,15 @@ REFUSED = [
 
 
 @pytest.fixture(scope="module")
-def parts_of_words(few):
+def subword_model(few):
     return tiny(few, "cnn", tokenizer="bpe", vocab_size=400, epochs=1)
 
 
 @pytest.mark.parametrize("number", range(len(REFUSED)))
-def test_a_hostile_tokenizer_is_refused_in_one_line(parts_of_words, tmp_path, number):
-    change, says = REFUSED[number]
-    with pytest.raises(hb.FileError, match=says) as caught:
-        hb.load(hostile(tmp_path / "m", parts_of_words, change))
+def test_a_hostile_tokenizer_is_refused_in_one_line(subword_model, tmp_path, number):
+    change, message = REFUSED[number]
+    with pytest.raises(hb.FileError, match=message) as caught:
+        hb.load(hostile(tmp_path / "m", subword_model, change))
     assert "\n" not in str(caught.value)
 
 
@@ -202,7 +202,7 @@ def test_the_estimator_reads_texts_and_comes_back_from_its_file(few, tmp_path, n
     assert found.get_params() == clf.get_params() and found.predict(few.texts) == clf.predict(few.texts)
     tokens = found.model_.tokenizer.tokens
     found.partial_fit(few.texts[:30], labels[:30])
-    assert found.model_.tokenizer.tokens == tokens and found.model_.frequencies.points == 150
+    assert found.model_.tokenizer.tokens == tokens and found.model_.frequencies.n_rows == 150
     with pytest.raises(hb.DataError, match="reads texts, and the data has none"):
         hb.HolographicClassifier(network=network).fit(np.eye(4), [0, 1, 0, 1])
     with pytest.raises(hb.DataError, match="this model reads texts; got features"):
@@ -217,7 +217,7 @@ def test_a_tokenizer_is_the_same_whatever_order_its_training_took(few):
 
 
 @every_network
-def test_raw_lines_are_answered_on_the_command_line(capsys, few, tmp_path, network):
+def test_the_command_line_predicts_labels_of_raw_lines(capsys, few, tmp_path, network):
     names = [f"label {i}" for i in range(few.Y.shape[1])]
     rows = few.Y.tolil().rows
     lines = [{"text": few.texts[i], "labels": [names[j] for j in row]} for i, row in enumerate(rows)]
@@ -235,14 +235,14 @@ def test_raw_lines_are_answered_on_the_command_line(capsys, few, tmp_path, netwo
     loaded = hb.load(model)
     assert same(loaded, hb.load(tmp_path / "whole.safetensors")) and loaded.max_tokens == 30
 
-    asked = ["read a file", "", *few.texts[:5]]
-    code, out, err = run(capsys, "predict", model, "-", "-k", 2, stdin="\n".join(asked).encode())
-    best = loaded.top_k(asked, 2)[1]
-    answers = [[label["label"] for label in json.loads(line)["labels"]] for line in out.splitlines()]
-    assert code == 0 and err == "" and answers == [[loaded.label_names[i] for i in row] for row in best]
+    queries = ["read a file", "", *few.texts[:5]]
+    code, out, err = run(capsys, "predict", model, "-", "-k", 2, stdin="\n".join(queries).encode())
+    best = loaded.top_k(queries, 2)[1]
+    predicted = [[label["label"] for label in json.loads(line)["labels"]] for line in out.splitlines()]
+    assert code == 0 and err == "" and predicted == [[loaded.label_names[i] for i in row] for row in best]
     code, _, err = run(capsys, "predict", model, "-", "--format", "xml", stdin=b"0:1\n")
     assert code == 2 and "this model reads texts, not features" in err and err.count("\n") == 1
     code, out, _ = run(capsys, "inspect", model)
-    assert code == 0 and f"texts, {loaded.tokenizer.vocab_size:,} words" in out
+    assert code == 0 and f"{loaded.tokenizer.vocab_size:,} tokens" in out
     code, out, _ = run(capsys, "evaluate", model, tmp_path / "few.jsonl", "--json")
     assert code == 0 and json.loads(out)["P"][0] >= 0

@@ -41,7 +41,7 @@ def compare(
         holobind compare bibtex --epochs 10 --out results --json
     """
     from holobind.cli import plots
-    from holobind.cli.comparison import compare, table
+    from holobind.cli.comparison import run_candidates, table
     from holobind.data import load
 
     try:
@@ -53,7 +53,7 @@ def compare(
     with progress() as report:
         dataset = load(data, on_progress=report)
         try:
-            rows = compare(
+            rows = run_candidates(
                 dataset,
                 epochs=epochs,
                 time_limit=time_limit,

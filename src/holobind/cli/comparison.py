@@ -26,7 +26,7 @@ COLUMNS = ("P@1", "P@5", "PSP@1", "parameters", "output layer", "train seconds",
 Row = dict[str, Any]
 
 
-def compare(
+def run_candidates(
     dataset: Dataset,
     *,
     epochs: int | None = None,
@@ -90,7 +90,7 @@ def _measure(model: Model, test: Split, dataset: str) -> Row:
 
 
 def table(rows: list[Row], title: str) -> Table:
-    """A table of the results of `compare`; metrics are percentages, sizes are numbers of parameters."""
+    """A table of the results of `run_candidates`; metrics are percentages, sizes are numbers of parameters."""
     shown = Table("model", title=f"{title}; metrics in percent")
     for column in COLUMNS:
         shown.add_column("output layer parameters" if column == "output layer" else column, justify="right")

@@ -19,7 +19,7 @@ def description(model: Model) -> dict[str, Any]:
         "vocabulary": model.tokenizer and model.tokenizer.vocab_size,
         "labels": model.n_labels,
         "most frequent labels": frequent if model.label_names is None else [model.label_names[i] for i in frequent],
-        "training rows": model.frequencies.points,
+        "training rows": model.frequencies.n_rows,
         **model.sizes(),
         "validation": validation(model.metadata),
         "metadata": model.metadata,

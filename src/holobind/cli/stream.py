@@ -27,7 +27,7 @@ from holobind.data.sparse_text import HEADER, MAX_LINE_BYTES, parse_features
 from holobind.errors import DataError, OptionError
 from holobind.model import Model
 
-FORMATS = ("text", "jsonl", "xml")
+LINE_FORMATS = ("text", "jsonl", "xml")
 MAX_BATCH_LINES = 1024
 CHUNK_BYTES = 1 << 20
 STDIN = "stdin"
@@ -69,15 +69,15 @@ def predictions(
 
         {"labels": [{"label": "red", "score": 0.9}, ...]}
 
-    format     one of `FORMATS`; None detects it from the model and the first line
+    format     one of `LINE_FORMATS`; None detects it from the model and the first line
     source     name of the stream in error messages
     names      give label names where the model has them, instead of label ids
     threshold  leave out labels whose score is not above it
     on_error   called with the error of a line that cannot be parsed, whose prediction is then {"error": "..."}. Without
                it the error is raised, after the predictions of all lines before
     """
-    if format not in (None, *FORMATS):
-        raise OptionError(f"format {format!r} is unknown; choose one of {', '.join(FORMATS)}")
+    if format not in (None, *LINE_FORMATS):
+        raise OptionError(f"format {format!r} is unknown; choose one of {', '.join(LINE_FORMATS)}")
     parser: _LineParser | None = None
     for number, lines in _batches(chunks, source):
         n_header = 0
@@ -142,7 +142,8 @@ class _LineParser:
         if header and int(header[2]) != self.n_features:
             hint = " made from texts; give it the texts" if self.reads_texts else ""
             raise DataError(
-                f"{self.source}:1: the header says {int(header[2])} features; this model reads {self.n_features}{hint}"
+                f"{self.source}:1: the header declares {int(header[2])} features; "
+                f"this model reads {self.n_features}{hint}"
             )
         return header is not None
 

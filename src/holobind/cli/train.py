@@ -114,7 +114,7 @@ def train(
     if result["validation"]:
         print_rich("validation: " + ", ".join(f"{name} {value}" for name, value in result["validation"].items()))
     if evaluation is not None:
-        print_rich(f"test, {evaluation.points:,} rows: {metric_summary(model.metadata['test'])}")
+        print_rich(f"test, {evaluation.n_rows:,} rows: {metric_summary(model.metadata['test'])}")
 
 
 def make_callbacks(report: "ProgressCallback", name: str = "") -> "Callbacks":

@@ -14,7 +14,7 @@
 
 A codebook is computed in blocks of labels. A subclass defines how the scores and the weighted sum of one block are
 computed (`_score_block`, `_sum_block`); all of the above is then written once. Scores and weighted sums are each
-other's derivative, which gives gradients of every order without a graph through L x d numbers.
+other's derivative, which gives gradients of every order without a graph through L x d values.
 
 Ragged sets are `(labels, offsets)` as in `torch.nn.EmbeddingBag`: row r holds labels[offsets[r] : offsets[r + 1]],
 the last row extends to the end, and offsets has one entry for each row (`indptr[:-1]` of a CSR matrix).

@@ -51,7 +51,7 @@ def parse_file(
     if reader.header and n_rows != reader.header[0]:
         if n_rows + reader.n_empty_lines == reader.header[0] and not empty_is_row:
             return parse_file(path, one_based, on_progress, empty_is_row=True, spill_dir=spill_dir)
-        raise reader.error(1, f"the header says {reader.header[0]} points, but the file has {n_rows}")
+        raise reader.error(1, f"the header declares {reader.header[0]} points, but the file has {n_rows}")
     if not n_rows and not reader.header:
         raise DataError(f"{path}: there are no points; expected lines like '0,2 1:0.5 4:1'")
     return reader.build(), reader.header is not None, reader.n_bytes
@@ -74,7 +74,7 @@ def split_from_arrays(arrays: dict[str, NDArray[Any]], shape: tuple[int, int, in
     """The matrices from their CSR arrays and the number of points, features and labels."""
     n_points, n_features, n_labels = shape
     n = len(arrays["Y_indices"])
-    # The ones of memory-mapped labels take no memory: all of them are one number.
+    # The ones of memory-mapped labels take no memory: all of them are one value.
     ones = np.broadcast_to(np.int32(1), n) if isinstance(arrays["Y_indices"], np.memmap) else np.ones(n, np.int32)
     return Split(
         from_arrays(arrays["X_data"], arrays["X_indices"], arrays["X_indptr"], (n_points, n_features)),

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from holobind._checks import positive
 from holobind._types import CsrArray, IntArray, RowIndex
-from holobind.data.csr import row_entries, scale_to_unit_rows, take_rows
+from holobind.data.csr import normalise_rows_unchecked, row_entries, take_rows
 
 PADDING, UNKNOWN = 0, 1  # the first two token ids of any vocabulary
 WORD_VECTOR_SCALE = 0.1  # standard deviation of initial word vectors: below that of published ones
@@ -78,7 +78,7 @@ class SparseExamples:
     def csr(self, rows: RowIndex) -> CsrArray:
         """Some rows as the network takes them.  Shapes: (n) -> sparse (n, f)"""
         X = take_rows(self.X, rows).astype(np.float32, copy=False)
-        return scale_to_unit_rows(X) if self.normalise else X
+        return normalise_rows_unchecked(X) if self.normalise else X
 
     def batch(self, rows: RowIndex) -> SparseBatch:
         X = self.csr(rows)

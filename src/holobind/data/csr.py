@@ -57,10 +57,10 @@ def binary_labels(Y: CsrArray) -> CsrArray:
 
 def normalise_rows(X: CsrArray) -> CsrArray:
     """Divide each row by its length (L2), in canonical form; a row of zeros stays one."""
-    return scale_to_unit_rows(canonical_csr(X))
+    return normalise_rows_unchecked(canonical_csr(X))
 
 
-def scale_to_unit_rows(X: CsrArray, square_dtype: DTypeLike = np.float64) -> CsrArray:
+def normalise_rows_unchecked(X: CsrArray, square_dtype: DTypeLike = np.float64) -> CsrArray:
     """`normalise_rows` of a matrix in which no row has a column twice.
 
     square_dtype   in which values are squared; squares of large values do not fit in float32

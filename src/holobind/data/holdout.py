@@ -6,6 +6,8 @@ import numpy as np
 
 from holobind._types import RowIndex
 
+MAX_HELD_OUT_ROWS = 2000  # of training and of the closed form: more rows cost time and decide nothing
+
 
 def holdout(n: int, n_held: int, seed: int | Sequence[int]) -> tuple[RowIndex, RowIndex]:
     """Shuffle n rows and hold out the first `n_held` of them: (kept, held), each in ascending order."""

@@ -10,7 +10,7 @@ from holobind.data.dataset import Dataset
 from holobind.data.registry import PUBLISHED
 from holobind.errors import DataError
 
-TORSO_MIN_POINTS = 10  # labels with fewer training points are tail labels
+TORSO_MIN_ROWS = 10  # labels with fewer training points are tail labels
 MAX_HISTOGRAM_BINS = 60
 
 
@@ -38,7 +38,7 @@ def statistics(dataset: Dataset) -> dict[str, Any]:
         "points per label": n_label_entries / max(dataset.n_labels, 1),
         "features per point": n_feature_entries / max(n_points, 1),
         "density": n_feature_entries / max(n_points * dataset.n_features, 1),
-        "tail fraction": float((counts < TORSO_MIN_POINTS).mean()) if len(counts) else 0.0,
+        "tail fraction": float((counts < TORSO_MIN_ROWS).mean()) if len(counts) else 0.0,
         "unseen fraction": float((counts == 0).mean()) if len(counts) else 0.0,
         "most frequent label": int(counts.max(initial=0)),
         "points without labels": int(sum((np.diff(split.Y.indptr) == 0).sum() for split in splits)),
@@ -78,10 +78,10 @@ def plot(dataset: Dataset, path: str | Path) -> None:
     left, right = figure.subplots(1, 2)
     ranked = np.sort(counts)[::-1]
     left.loglog(np.arange(1, len(ranked) + 1), np.maximum(ranked, 0.5), drawstyle="steps-post")
-    left.axhline(TORSO_MIN_POINTS, color="grey", linestyle=":", linewidth=1)
+    left.axhline(TORSO_MIN_ROWS, color="grey", linestyle=":", linewidth=1)
     left.annotate(
-        f"tail: {(counts < TORSO_MIN_POINTS).mean():.0%} of labels have fewer than {TORSO_MIN_POINTS} points",
-        (1, TORSO_MIN_POINTS),
+        f"tail: {(counts < TORSO_MIN_ROWS).mean():.0%} of labels have fewer than {TORSO_MIN_ROWS} points",
+        (1, TORSO_MIN_ROWS),
         textcoords="offset points",
         xytext=(2, 3),
         color="grey",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holobind._types import CsrArray, IntArray, ProgressCallback
-from holobind.data.csr import from_arrays, scale_to_unit_rows
+from holobind.data.csr import from_arrays, normalise_rows_unchecked
 from holobind.data.dataset import Dataset, Split
 from holobind.data.registry import Published, published
 from holobind.errors import OptionError
@@ -57,7 +57,7 @@ def synthetic(
             X = _sparse_features(Y, topics, info, feature_order, generator)
         if on_progress:
             on_progress(f"drawing {what}", 1.0)
-        return Split(scale_to_unit_rows(X), Y)
+        return Split(normalise_rows_unchecked(X), Y)
 
     return Dataset(draw_split(n_train, "train"), draw_split(n_test, "test"), name=f"synthetic-{info.key}")
 

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from holobind._types import CsrArray, FloatArray, IntArray
-from holobind.data.csr import from_arrays, scale_to_unit_rows
+from holobind.data.csr import from_arrays, normalise_rows_unchecked
 from holobind.errors import DataError
 
-WORD = re.compile(r"\w{2,}")  # applied to texts without underscores, which is faster than to exclude them here
+# Words of the default model; text networks have `tokenizer.TOKEN_PATTERN`. Texts come without underscores: faster here.
+TFIDF_WORD_PATTERN = re.compile(r"\w{2,}")
 PREFIX_LETTERS = 4  # letters of a prefix, which serves as a stem for any language
 PREFIX_WEIGHT = 0.7  # factor of a prefix's idf: a prefix is less specific than a word
 LONG_TEXT_WORDS = 32  # texts of at least this many words mostly start with a title
@@ -98,7 +99,7 @@ class Tfidf:
         rows.data = (1 + np.log(rows.data)) * self.idf[rows.indices]
         if not self.words_only:
             rows = _keep_largest(rows, MAX_FEATURES_PER_TEXT)
-        return scale_to_unit_rows(rows, square_dtype=np.float32)
+        return normalise_rows_unchecked(rows, square_dtype=np.float32)
 
 
 def _keep_largest(rows: CsrArray, n: int) -> CsrArray:
@@ -118,7 +119,7 @@ def _chunks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
 
 def _word_ids(texts: Sequence[str], word_ids: dict[str, int]) -> WordIds:
     """The words of texts as ids; `word_ids` assigns the next id to a word that it does not have yet."""
-    words = (WORD.findall(text.lower().replace("_", " ")) for text in texts)
+    words = (TFIDF_WORD_PATTERN.findall(text.lower().replace("_", " ")) for text in texts)
     ids = [np.fromiter(map(word_ids.__getitem__, found), np.int32, len(found)) for found in words]
     return np.concatenate([np.empty(0, np.int32), *ids]), np.cumsum([0, *map(len, ids)])
 

@@ -23,7 +23,7 @@ from holobind.errors import DataError, FileError, OptionError
 
 Kind = Literal["word", "bpe"]
 SPECIAL_TOKENS = ["[PAD]", "[UNK]"]  # ids 0 and 1; no word contains a bracket
-WORD = r"[\p{L}\p{M}\p{N}]+"
+TOKEN_PATTERN = r"[\p{L}\p{M}\p{N}]+"
 TEXTS_PER_CHUNK = 4096
 MIN_CHARACTERS_TO_CACHE = 1 << 20
 MAX_LINE_BYTES = 1 << 20  # of a file of word vectors
@@ -35,7 +35,7 @@ class Tokenizer:
     """Splits texts into tokens and maps tokens to ids. Id 0 is padding, id 1 is any unknown word.
 
     A word is a run of letters and digits; everything else separates words and is dropped. With kind "word" the tokens
-    are words. With kind "bpe" (byte pair encoding) they are frequent parts of words, and no word is unknown.
+    are words. With kind "bpe" (byte pair encoding) they are subwords, and no word is unknown.
 
         tokenizer = Tokenizer.train(texts)
         examples = tokenizer.encode(texts)
@@ -232,7 +232,7 @@ def _backend(model: Any, kind: Kind, lowercase: bool) -> Backend:
     backend = Backend(model)
     steps = [normalizers.NFKC(), *([normalizers.Lowercase()] if lowercase else [])]
     backend.normalizer = normalizers.Sequence(steps)
-    splitters: list[Any] = [pre_tokenizers.Split(Regex(WORD), "removed", invert=True)]
+    splitters: list[Any] = [pre_tokenizers.Split(Regex(TOKEN_PATTERN), "removed", invert=True)]
     if kind == "bpe":
         splitters.append(pre_tokenizers.ByteLevel(add_prefix_space=True, use_regex=False))
     backend.pre_tokenizer = pre_tokenizers.Sequence(splitters)

@@ -5,7 +5,7 @@
     head.scores(h)                        (rows, in) -> (rows, L)
     head.top_k(h, k)                      (rows, in) -> scores and labels, (rows, k) each, best first
     head.label_range(rank, world_size)    the labels that one of several processes ranks with `top_k`
-    head.present(h, threshold)            (rows, in) -> ragged label sets
+    head.labels_above(h, threshold)            (rows, in) -> ragged label sets
 
 `LinearHead` and `HolographicHead` have the same methods, so an experiment can exchange one for the other.
 """

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from holobind import _storage as storage
 from holobind.errors import FileError
-from holobind.heads._basis import layer_rows
+from holobind.heads._query_subspace import layer_rows
 from holobind.heads.holographic import HolographicHead
 from holobind.heads.linear import LinearHead
 

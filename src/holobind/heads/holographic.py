@@ -19,8 +19,8 @@ from holobind.codebooks.ragged import checked_sets
 from holobind.codebooks.registry import make_codebook
 from holobind.errors import OptionError, ShapeError
 from holobind.heads import losses
-from holobind.heads._basis import layer_rows, query_basis
 from holobind.heads._layer import linear_layer, n_inputs
+from holobind.heads._query_subspace import layer_rows, query_basis
 
 HolographicLoss = Literal["softmax", "query", "query-abs", "regression"]
 TrainableVectors = Literal["present", "missing", "labels"]
@@ -37,7 +37,7 @@ class HolographicHead(nn.Module):
     Parameters: `weight` (d, in_features), `bias` (d); with loss="softmax" also `log_temperature` (), and the buffer
     `prior` (L), if there is one. With in_features=None there is no layer: the network produces the output itself.
     With the query loss and few labels on a fixed orbit (2 L < d <= 8 L, L <= 1024), `weight` and `bias` are
-    (2 L, in_features) and (2 L): see `_basis`.
+    (2 L, in_features) and (2 L): see `_query_subspace`.
     `trainable` adds "present" and "missing", (d) each, and "labels", the codebook's: (bases, d) of an orbit, (L, d) of
     a random one. Every use projects these vectors, so that they stay unitary.
 
@@ -125,7 +125,7 @@ class HolographicHead(nn.Module):
             self._present_codebook, self._missing_codebook = (self.codebook.bind(key) for key in keys)
 
     def _set_basis(self, used: bool) -> None:
-        """Compute the basis in which the layer's outputs are coordinates (`_basis`), if one is used."""
+        """Compute the basis in which the layer's outputs are coordinates (`_query_subspace`), if one is used."""
         basis = present = missing = self._coordinates = None
         if used and self._present_codebook is not None and self._missing_codebook is not None:
             self._coordinates = OneHotCodebook(self.n_labels, 2 * self.n_labels)  # scores are the first L coordinates
@@ -214,7 +214,7 @@ class HolographicHead(nn.Module):
         """The range of labels, first and last, that the `rank`-th of `world_size` processes ranks."""
         return self.codebook.label_range(rank, world_size)
 
-    def present(self, h: Tensor, threshold: float = 0.5) -> tuple[Tensor, Tensor]:
+    def labels_above(self, h: Tensor, threshold: float = 0.5) -> tuple[Tensor, Tensor]:
         """All labels with a score above the threshold: the paper's rule, by which a present label scores about 1.
 
         Ragged sets of labels.  Shapes: (rows, in) -> (total), (rows)
@@ -332,7 +332,7 @@ class HolographicHead(nn.Module):
         if self.log_temperature is not None:
             self.prior = losses.frequency_prior(counts).to(self.log_temperature)
 
-    # What a model file and `holobind inspect` say of it
+    # Description for a model file and for `holobind inspect`
 
     def config(self) -> dict[str, Any]:
         """The head's options as JSON values; `head_from_config` builds the head again from them and its tensors."""
@@ -369,7 +369,7 @@ def _checked_codebook(codebook: Codebook, n_labels: int, dim: int) -> Codebook:
 
 @cache
 def _fused_query_loss() -> Callable[..., Tensor | None]:
-    from holobind.heads._fused import fused_query_loss  # compiles when first used
+    from holobind.heads._fused_query_loss import fused_query_loss  # compiles when first used
 
     return fused_query_loss
 

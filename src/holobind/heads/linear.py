@@ -23,7 +23,7 @@ class LinearHead(nn.Module):
     logits.
 
     loss: "bce", the paper's baseline, is the mean binary cross-entropy over rows and labels; "softmax" is the
-    cross-entropy over all labels, in which the present labels have equal parts of the probability 1. A row without
+    cross-entropy over all labels, in which each present label has the target probability 1 / |Y|. A row without
     labels adds 0 to either.
     """
 
@@ -89,7 +89,7 @@ class LinearHead(nn.Module):
         """The range of labels, first and last, that the `rank`-th of `world_size` processes ranks."""
         return label_range(self.n_labels, 1, rank, world_size)
 
-    def present(self, h: Tensor, threshold: float = 0.5) -> tuple[Tensor, Tensor]:
+    def labels_above(self, h: Tensor, threshold: float = 0.5) -> tuple[Tensor, Tensor]:
         """All labels with a probability above the threshold, as ragged sets.  Shapes: (rows, in) -> (total), (rows)"""
         with torch.no_grad():
             x = self(h).float()
@@ -141,7 +141,7 @@ class LinearHead(nn.Module):
     def set_prior(self, counts: Tensor) -> None:
         """Do nothing: this head has no prior."""
 
-    # What a model file and `holobind inspect` say of it
+    # Description for a model file and for `holobind inspect`
 
     def config(self) -> dict[str, Any]:
         """The head's options as JSON values; `head_from_config` builds the head again from them and its tensors."""

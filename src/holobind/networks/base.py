@@ -1,4 +1,4 @@
-"""What every network is: the body of a model, which turns a batch of inputs into one vector for each row."""
+"""The base class of networks: the body of a model, which turns a batch of inputs into one vector for each row."""
 
 from typing import Any, ClassVar
 
@@ -39,7 +39,7 @@ class Network(nn.Module):
         raise NotImplementedError
 
     def describe(self) -> str:
-        """What it is, in a few words."""
+        """A short description."""
         return type(self).__name__
 
     def linear_path(self) -> tuple[Tensor, Tensor] | None:
@@ -57,5 +57,5 @@ class Network(nn.Module):
         """The outputs of some rows of examples.  Shapes: -> (n, out_features)"""
         return self(examples.batch(rows).to(next(self.parameters(), torch.empty(0)).device))
 
-    def validate(self) -> None:
+    def check_loaded(self) -> None:
         """Raise an OptionError if tensors from a file, though of the right shapes, make no such network."""

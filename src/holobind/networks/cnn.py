@@ -89,12 +89,12 @@ class XmlCnn(Network):
         So no window is computed in vain, however different the lengths are.
         """
         ids, lengths = inputs
-        room = lengths + self.reach
-        starts = room.cumsum(0) - room
+        padded = lengths + self.reach
+        starts = padded.cumsum(0) - padded
         place = torch.arange(ids.shape[1], device=ids.device)
         real = place < lengths[:, None]
         # At least one window of any width, even if there is no text.
-        words = ids.new_full((int(room.sum()) + self.reach + 1,), PADDING)
+        words = ids.new_full((int(padded.sum()) + self.reach + 1,), PADDING)
         words[(starts[:, None] + place)[real]] = ids[real]
         return words, starts
 
@@ -103,9 +103,9 @@ class XmlCnn(Network):
 
         A chunk smaller than the others has its last window several times, which changes no maximum.
         """
-        part = torch.arange(self.chunks, device=lengths.device)
-        first = lengths[:, None] * part // self.chunks
-        size = -(lengths[:, None] * (part + 1) // -self.chunks) - first
+        chunk = torch.arange(self.chunks, device=lengths.device)
+        first = lengths[:, None] * chunk // self.chunks
+        size = -(lengths[:, None] * (chunk + 1) // -self.chunks) - first
         each = torch.arange(max(1, max_tokens // self.chunks + 2), device=lengths.device)
         within = (starts[:, None] + first)[:, :, None] + each.minimum((size - 1).clamp(min=0)[:, :, None])
         return within.flatten(0, 1), (size == 0).flatten()

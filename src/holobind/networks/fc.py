@@ -70,7 +70,7 @@ class FC(Network):
 
     hidden           sizes of the hidden layers; without any it is linear and needs `out_features`
     out_features     size of one more layer without ReLU; None: the last hidden layer is the output
-    linear_skip      add x W to that layer's output, a linear layer beside the hidden ones; these then start at 0
+    linear_skip      add x W to that layer's output, a linear layer in parallel; the hidden layers then start at 0
     dropout          fraction of the hidden units dropped in training
     feature_dropout  fraction of each row's features dropped in training
     """
@@ -96,7 +96,7 @@ class FC(Network):
                 f"hidden {tuple(hidden)}, out_features {out_features}"
             )
         if linear_skip and (out_features is None or not hidden):
-            raise OptionError("FC: linear_skip is a layer beside hidden layers and needs out_features")
+            raise OptionError("FC: linear_skip is in parallel to hidden layers and needs out_features")
         if not (0 <= dropout < 1 and 0 <= feature_dropout < 1):
             raise OptionError(f"FC: dropout is a fraction from 0 to below 1; got {dropout} and {feature_dropout}")
         self.n_features, self.hidden, self.last_size = n_features, tuple(hidden), out_features

@@ -26,7 +26,7 @@ class AttentionLstm(Network):
 
     Padding has no effect: the backward direction reads each text reversed within its own length, so that padding comes
     after everything that is used. The hidden states of that direction stay reversed; only its attention scores, one
-    number a word, are put back in order. Packed sequences give the same in 1.6 times the time (two CPU cores,
+    value a word, are put back in order. Packed sequences give the same in 1.6 times the time (two CPU cores,
     `benchmarks/bench_text_networks.py`).
 
     hidden_size, layers and dropout are those of AttentionXML's authors for EUR-Lex; there, word vectors were not

@@ -11,13 +11,11 @@ from torch import Tensor
 from holobind._threads import threaded
 from holobind._types import CsrArray, FloatArray, ProgressCallback, RowIndex
 from holobind.codebooks.base import Codebook
-from holobind.data.holdout import holdout
+from holobind.data.holdout import MAX_HELD_OUT_ROWS, holdout
 from holobind.errors import OptionError
 from holobind.metrics import ndcg_at_k
 from holobind.ridge_knn._kernels import conjugate_gradients
 from holobind.ridge_knn._linalg import BLOCK_COLUMNS, gram, product
-
-MAX_VALIDATION_ROWS = 2000
 
 
 @dataclass
@@ -122,7 +120,7 @@ class CholeskySolver:
         self.gram = torch.from_numpy(gram(problem.weighted_X.T.tocsr() if problem.dual else problem.weighted_X))
         self.right = torch.from_numpy(problem.right_side())
         n = problem.X.shape[0]
-        self.rows = np.unique(np.linspace(0, n - 1, min(n, MAX_VALIDATION_ROWS)).astype(np.intp))
+        self.rows = np.unique(np.linspace(0, n - 1, min(n, MAX_HELD_OUT_ROWS)).astype(np.intp))
         self.targets = problem.targets(self.rows)
 
     def validate(self, l2: float) -> float:
@@ -174,7 +172,7 @@ class ConjugateGradientSolver:
     ) -> None:
         self.problem, self.tolerance, self.max_iterations, self.start = problem, tolerance, max_iterations, start
         n = problem.X.shape[0]
-        self.kept, self.held = holdout(n, max(1, min(MAX_VALIDATION_ROWS, n // 5)), seed)
+        self.kept, self.held = holdout(n, max(1, min(MAX_HELD_OUT_ROWS, n // 5)), seed)
         self.search: tuple[RidgeProblem, FloatArray, FloatArray] | None = None  # kept rows, right side, solution
 
     def validate(self, l2: float) -> float:

@@ -22,16 +22,15 @@ from holobind.codebooks import OrbitCodebook
 from holobind.data.csr import from_arrays, idf_weights, scale_columns
 from holobind.ridge_knn._kernels import add_int8_product, add_int8_row_sums, add_slices, add_sparse, quantise_rows
 from holobind.ridge_knn.forest import Forest
-from holobind.ridge_knn.knn_index import KnnIndex
+from holobind.ridge_knn.knn_index import N_NEIGHBOURS, KnnIndex
 from holobind.ridge_knn.quantise import unpack_levels
 
 if TYPE_CHECKING:
     from holobind.ridge_knn.network import RidgeKnn
 
-N_NEIGHBOURS = 30
 MIN_FEATURES_WITH_FOREST = 4  # of queries and neighbours: rows with fewer features have more than 30 equals
 LEAF_RESIDUAL_WEIGHT = 0.6  # of the mean residual in leaves
-MAX_KNN_TABLE_BYTES = 1 << 30  # of the residuals that are kept; without room for all of them, none is
+MAX_KNN_TABLE_BYTES = 1 << 30  # of the residual table; a larger one is not kept
 BLOCK_ROWS = 64  # rows whose terms are added together
 
 Int8Array = NDArray[np.int8]

@@ -23,22 +23,21 @@ from torch import Tensor
 from holobind._types import CsrArray, ProgressCallback, RowIndex
 from holobind.codebooks import Codebook, OrbitCodebook
 from holobind.data.csr import binary_labels, canonical_csr
-from holobind.data.holdout import folds, holdout
+from holobind.data.holdout import MAX_HELD_OUT_ROWS, folds, holdout
 from holobind.errors import OptionError
 from holobind.metrics import ndcg_at_k
 from holobind.ridge_knn.encoder import Encoder, rare_label_weights
 from holobind.ridge_knn.fit_forest import fit_forest
 from holobind.ridge_knn.forest import MAX_FEATURES, Forest
-from holobind.ridge_knn.network import RidgeKnn, make_codebook
+from holobind.ridge_knn.network import RidgeKnn, default_codebook
 from holobind.ridge_knn.ridge import RidgeSolution, solve_ridge
 
 RARE_LABEL_BOOST = 0.1  # the largest that costs no P@1 in the mean of four datasets (experiments/LOG.md)
-MAX_DIM = 2048  # of the codebook, by default
-RIDGE_TOLERANCE = 0.3  # on four datasets a smaller one takes longer and ranks no better (experiments/LOG.md)
+KNN_DEFAULT_MAX_DIM = 2048  # of the codebook, by default
+RIDGE_KNN_TOLERANCE = 0.3  # on four datasets a smaller one takes longer and ranks no better (experiments/LOG.md)
 L2_SEARCH_DIM = 128  # of the codebook for the choice of l2, where labels are more than the dim
 
 MIN_ROWS_TO_VALIDATE = 6
-MAX_HELD_OUT_ROWS = 2000
 MAX_ROWS_FOR_FOLDS = 999  # up to here every row is held out in one of the folds; above, there is one hold-out
 IDF_POWERS = (0.0, 0.5)
 MIN_IDF_GAIN = 0.25  # points of nDCG@5 by which an idf power above 0 must be better
@@ -123,7 +122,7 @@ def fit_ridge_knn(
         raise OptionError(f"rare_label_boost must be a finite number, 0 or larger; got {rare_label_boost}")
     X, Y = canonical_csr(csr_array(X).astype(np.float32, copy=False)), binary_labels(Y)
     n_labels = Y.shape[1]
-    codebook = make_codebook(n_labels, dim or min(n_labels, MAX_DIM), seed)
+    codebook = default_codebook(n_labels, dim or min(n_labels, KNN_DEFAULT_MAX_DIM), seed)
     ridge = _Ridge(codebook, rare_label_boost, seed, on_progress)
     choice = KnnChoice(0.0, 2.0, 1.0 if knn_weight is None else knn_weight, 0.0)
     l2_validation: list[tuple[float, float]] = []
@@ -161,7 +160,7 @@ def update_ridge_knn(network: RidgeKnn, X: CsrArray, Y: CsrArray, l2: float | No
     codebook = network.codebook()
     all_X, all_Y = (csr_array(vstack(pair)) for pair in zip(network.training_rows(), (X, Y), strict=True))
     label_weights = _label_weights(all_Y, network.rare_label_boost)
-    new = solve_ridge(X, Y, codebook, l2, tolerance=RIDGE_TOLERANCE, label_weights=label_weights, seed=network.seed)
+    new = solve_ridge(X, Y, codebook, l2, tolerance=RIDGE_KNN_TOLERANCE, label_weights=label_weights, seed=network.seed)
     fraction = X.shape[0] / (n_seen + X.shape[0])
     W, bias = network.weights().lerp_(new.weights, fraction), network.bias.cpu().lerp(new.bias, fraction)
     return RidgeKnn.from_weights(
@@ -203,7 +202,7 @@ class _Ridge:
             codebook or self.codebook,
             l2,
             label_weights=_label_weights(Y, self.rare_label_boost),
-            tolerance=RIDGE_TOLERANCE,
+            tolerance=RIDGE_KNN_TOLERANCE,
             seed=self.seed,
             start=start,
             on_progress=self.on_progress,

@@ -1,4 +1,4 @@
-"""A forest of linear splits with few bits a weight, which sorts rows into leaves; `fit_forest` builds it.
+"""A forest of quantised linear splits, which sorts rows into leaves; `fit_forest` builds it.
 
     at a split    second branch if sum_f level_f trunc(250 x_f) + threshold > 0, else first branch
     level         an integer from -3 to 3, the split's weight of a feature
@@ -60,7 +60,7 @@ class Forest(FixedDtypeModule):
         """JSON values that, as keyword arguments after `n_features`, build it again."""
         return {"n_trees": self.n_trees, "n_splits": len(self.thresholds)}
 
-    def validate(self) -> None:
+    def check_loaded(self) -> None:
         """Raise OptionError unless every path ends at a leaf and sums fit 16 bits."""
         if self.levels.numel() and not -MAX_LEVEL <= int(self.levels.min()) <= int(self.levels.max()) <= MAX_LEVEL:
             raise OptionError(f"Forest: levels must be from {-MAX_LEVEL} to {MAX_LEVEL}")

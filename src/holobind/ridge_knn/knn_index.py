@@ -17,6 +17,7 @@ from holobind._types import CsrArray, FloatArray, IntArray
 from holobind.data.csr import canonical_csr, normalise_rows, scale_columns
 from holobind.ridge_knn._kernels import QUERY_NORM, add_columns, quantise_queries
 
+N_NEIGHBOURS = 30  # whose residuals the model averages
 ROW_NORM = 127  # norm of an indexed row of integers
 assert ROW_NORM * QUERY_NORM < 1 << 15
 UNIT_FACTOR = 1 << 14  # fixed-point value of the factor a = 1 / ROW_NORM

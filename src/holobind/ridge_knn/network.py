@@ -16,7 +16,7 @@ not stored. They are computed from the stored training rows and label sets, whic
 to two or four bits a weight (`quantise`, `encoder`). Leaf values of trees are not stored either.
 
 With n_labels <= d, label vectors are one-hot and the outputs are the labels' scores. W is then bound with a random
-unitary vector before it is quantised, because few bits represent evenly spread weights best.
+unitary vector before it is quantised, because quantisation loses least where weights are spread evenly.
 
 The penalty shrinks the scores of rare labels more than those of frequent ones. Target vectors that are longer for rare
 labels compensate for it. The model is linear in its targets, so each label's score is multiplied by the length of its
@@ -211,7 +211,7 @@ class RidgeKnn(FixedDtypeModule, Network):
 
     def codebook(self) -> OrbitCodebook | OneHotCodebook:
         """The label vectors of its targets."""
-        return make_codebook(self.n_labels, self.out_features, self.seed)
+        return default_codebook(self.n_labels, self.out_features, self.seed)
 
     @property
     def one_hot(self) -> bool:
@@ -241,7 +241,7 @@ class RidgeKnn(FixedDtypeModule, Network):
         return (self.n_features + 1) * self.out_features
 
     def describe(self) -> str:
-        """What it is, in a few words."""
+        """A short description."""
         added = []
         if self.knn_weight:
             added.append(f"kNN residuals of {self.n_training_rows:,} training rows")
@@ -268,7 +268,7 @@ class RidgeKnn(FixedDtypeModule, Network):
             "seed": self.seed,
         }
 
-    def validate(self) -> None:
+    def check_loaded(self) -> None:
         """Raise OptionError unless the stored rows are CSR matrices and the forest fits: a file may hold anything."""
         for name, size in (("row", self.n_features), ("label", self.n_labels)):
             offsets, ids = getattr(self, f"{name}_offsets").numpy(), _unpack_ids(getattr(self, f"{name}_ids"))
@@ -288,7 +288,7 @@ class RidgeKnn(FixedDtypeModule, Network):
                     f"RidgeKnn: a table of its forest would have {max(tables)} entries; "
                     f"at most {MAX_KNN_TABLE_BYTES} are allowed"
                 )
-            self.forest.validate()
+            self.forest.check_loaded()
 
     def _key(self) -> Tensor:
         """The random unitary vector that W is bound with where label vectors are one-hot.  Shapes: -> (d)"""
@@ -306,7 +306,7 @@ class RidgeKnn(FixedDtypeModule, Network):
         return self.__dict__ | {"_encoder": None}  # copies and pickles build their own
 
 
-def make_codebook(n_labels: int, dim: int, seed: int) -> OrbitCodebook | OneHotCodebook:
+def default_codebook(n_labels: int, dim: int, seed: int) -> OrbitCodebook | OneHotCodebook:
     """One-hot label vectors where d dimensions suffice for them, else an orbit."""
     return OneHotCodebook(n_labels, dim) if n_labels <= dim else OrbitCodebook(n_labels, dim, seed)
 

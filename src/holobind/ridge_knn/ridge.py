@@ -32,7 +32,8 @@ from holobind.errors import DTypeError, OptionError, ShapeError
 from holobind.ridge_knn._ridge_solvers import CholeskySolver, ConjugateGradientSolver, RidgeProblem, RidgeSolver
 
 DEFAULT_MEMORY = 1 << 30  # bytes
-MAX_DEFAULT_DIM = 1024
+DEFAULT_MAX_DIM = 1024
+DEFAULT_TOLERANCE = 0.05  # of the relative residual; the model with kNN has one of its own, `fit.RIDGE_KNN_TOLERANCE`
 MAX_CHOLESKY_UNKNOWNS = 2500  # above, conjugate gradients are faster (benchmarks/bench_ridge.py)
 MAX_SINGLE_THREAD_UNKNOWNS = 2048  # up to here, a second thread saves 17 % of the time for 33 % more processor time
 L2_STEP = 10**0.5  # ratio of neighbouring penalties in the search
@@ -84,7 +85,7 @@ class RidgeSolution:
         }
 
 
-def default_dim(n_labels: int, max_dim: int = MAX_DEFAULT_DIM) -> int:
+def default_dim(n_labels: int, max_dim: int = DEFAULT_MAX_DIM) -> int:
     """A dim for a codebook: the first number >= n_labels with no prime factors but 2, 3 and 5, at most `max_dim`.
 
     Up to `max_dim` labels, the label vectors of an orbit are orthonormal, and nothing is lost against one-versus-rest.
@@ -104,7 +105,7 @@ def solve_ridge(
     bias: float = 0.3,
     weights: FloatArray | None = None,
     label_weights: FloatArray | None = None,
-    tolerance: float = 0.05,
+    tolerance: float = DEFAULT_TOLERANCE,
     max_iterations: int = 100,
     system: str | None = None,
     direct: bool | None = None,
@@ -182,8 +183,8 @@ def _primal_unknowns(start: RidgeSolution, constant: float | None) -> FloatArray
 def _search_l2(validate: Callable[[float], float], start: float) -> tuple[float, list[tuple[float, float]]]:
     """Hill climbing on a geometric grid of penalties from `start`, until both neighbours of the best are worse.
 
-    The choice is the top of the parabola, in log l2, through the best and its neighbours. Without another solution it
-    is where a grid of half the step has its best (bibtex, cooking), and it averages the noise of three scores.
+    The choice is the top of the parabola, in log l2, through the best and its neighbours. It takes
+    no further solution, agrees with the best of a grid of half the step (bibtex, cooking), and averages three scores.
     """
     scores: dict[int, float] = {}
     untried = [0, 1, -1]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MAX_DIM_OR_PAIRS = 2**40  # the searches of `pairs_held` and `dimension_for` end here
 
 
-def capacity(d: int, n: int, distractors: int | None = None) -> float:
+def expected_error(d: int, n: int, distractors: int | None = None) -> float:
     """The expected fraction of wrong answers for n pairs in d dimensions.
 
         error = 1 - E[ Phi((1 + sqrt((n - 1) / d) u) / sqrt(n / d)) ^ distractors ]        u ~ N(0, 1)
@@ -45,13 +45,13 @@ def capacity(d: int, n: int, distractors: int | None = None) -> float:
 def pairs_held(d: int, error: float = 0.03, distractors: int | None = None) -> int:
     """The largest n with at most this fraction of wrong answers; 0 if one pair already exceeds it."""
     _check_fraction("pairs_held", error)
-    return _largest(lambda n: capacity(d, n, distractors) <= error)
+    return _largest(lambda n: expected_error(d, n, distractors) <= error)
 
 
 def dimension_for(n: int, error: float = 0.03, distractors: int | None = None) -> int:
     """The smallest d at which n pairs have at most this fraction of wrong answers."""
     _check_fraction("dimension_for", error)
-    return _largest(lambda d: capacity(d, n, distractors) > error) + 1
+    return _largest(lambda d: expected_error(d, n, distractors) > error) + 1
 
 
 @cache

@@ -60,7 +60,7 @@ class Product:
 
 @dataclass(frozen=True)
 class Sum:
-    """Products; the second element of a term says whether it is subtracted."""
+    """Products; the second element of a term is True if it is subtracted."""
 
     terms: tuple[tuple[Product, bool], ...]
 

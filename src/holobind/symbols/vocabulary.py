@@ -26,7 +26,7 @@ from holobind._checks import integer, positive
 from holobind.codebooks import OrbitCodebook
 from holobind.errors import FileError, OptionError, ShapeError, UnknownNameError
 from holobind.symbols import expression
-from holobind.symbols.capacity import capacity
+from holobind.symbols.capacity import expected_error
 from holobind.symbols.vsa import HRR, SYSTEMS, VSA, as_system
 
 FORMAT_VERSION = 2
@@ -301,7 +301,7 @@ class Vocabulary:
         for unbound_norm, (names, dots, norms) in zip(unbound_norms, self._nearest(unbound, k), strict=True):
             # All pairs contribute about the same square norm, so the square norm estimates their number.
             n_pairs = max(1, round((unbound_norm / norms[0]) ** 2)) if norms[0] else 1
-            error = capacity(self.dim, n_pairs, len(self) - 1)
+            error = expected_error(self.dim, n_pairs, len(self) - 1)
             candidates = zip(names, dots, norms, strict=True)
             found.append([_answer(name, dot, norm, unbound_norm, self.dim, error) for name, dot, norm in candidates])
         return found

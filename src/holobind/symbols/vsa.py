@@ -41,7 +41,7 @@ class VSA(Protocol):
 
 
 class _Base:
-    """What most systems share: commutative binding, bundling by sum, cosine similarity."""
+    """Base class of most systems: commutative binding, bundling by sum, cosine similarity."""
 
     commutative = True
 

@@ -65,9 +65,9 @@ def read(
             raise _damaged(path, f"the optimiser's state of {name}")
         if state:
             states[parameter] = optimiser, {key: tensor.to(parameter.device) for key, tensor in state.items()}
-    for part, found in (("weights", weights), ("best weights", best or weights)):
+    for kind, found in (("weights", weights), ("best weights", best or weights)):
         if {name: tuple(tensor.shape) for name, tensor in found.items()} != wanted:
-            raise _damaged(path, f"its {part} are not those of this model")
+            raise _damaged(path, f"its {kind} are not those of this model")
     if used != len(tensors) or not isinstance(header.get("state"), dict):
         raise _damaged(path, "it has other tensors, or no state")
     model.load_state_dict(weights)
@@ -79,8 +79,8 @@ def read(
 
 def remove_partial(path: Path) -> None:
     """Remove files that a killed process has left half written."""
-    for part in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
-        part.unlink(missing_ok=True)
+    for partial in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
+        partial.unlink(missing_ok=True)
 
 
 def _damaged(path: Path, what: str) -> FileError:

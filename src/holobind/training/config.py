@@ -27,14 +27,19 @@ HEAD_LOSSES = {
     "holographic": ("ridge", "softmax", "query", "query-abs", "regression"),
 }
 METRICS = ("P", "nDCG", "R")  # each with a @k
-MODEL, CLOSED_FORM, TEXT, TRAINING = "Model", "Closed form", "Text networks: cnn, lstm", "Training: fc, cnn, lstm"
+MODEL, CLOSED_FORM, TEXT, TRAINING = (
+    "Model",
+    "Closed form",
+    "Text networks: cnn, lstm",
+    "Training (every loss but ridge)",
+)
 
 
 # What values an option takes: a description, and a test of a value that is not None.
 
 
 @dataclass(frozen=True)
-class Values:
+class AllowedValues:
     """The values an option allows.
 
     allowed   the values in words, for help and error messages
@@ -51,38 +56,39 @@ def _is_number(value: Any, kind: Any = int | float) -> bool:
     return isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def choice(names: Any) -> Values:
+def choice(names: Any) -> AllowedValues:
     allowed = get_args(names)
-    return Values(f"one of {', '.join(allowed)}", str, lambda value: isinstance(value, str) and value in allowed)
+    return AllowedValues(f"one of {', '.join(allowed)}", str, lambda value: isinstance(value, str) and value in allowed)
 
 
-def integer(minimum: int) -> Values:
-    return Values(f"a whole number from {minimum}", int, lambda value: _is_number(value, int) and value >= minimum)
+def integer(minimum: int) -> AllowedValues:
+    allowed = f"a whole number from {minimum}"
+    return AllowedValues(allowed, int, lambda value: _is_number(value, int) and value >= minimum)
 
 
-def number(minimum: float, maximum: float = math.inf) -> Values:
+def number(minimum: float, maximum: float = math.inf) -> AllowedValues:
     allowed = f"a number from {minimum:g}" + (f" to {maximum:g}" if maximum < math.inf else "")
-    return Values(allowed, float, lambda value: _is_number(value) and minimum <= value <= maximum)
+    return AllowedValues(allowed, float, lambda value: _is_number(value) and minimum <= value <= maximum)
 
 
-POSITIVE = Values("a positive number", float, lambda value: _is_number(value) and value > 0)
-FRACTION = Values("a fraction from 0 to below 1", float, lambda value: _is_number(value) and 0 <= value < 1)
-FLAG = Values("True or False", bool, lambda value: isinstance(value, bool))
-FILE = Values("the path of a file", Path, lambda value: isinstance(value, str | Path))
-SIZES = Values(
+POSITIVE = AllowedValues("a positive number", float, lambda value: _is_number(value) and value > 0)
+FRACTION = AllowedValues("a fraction from 0 to below 1", float, lambda value: _is_number(value) and 0 <= value < 1)
+FLAG = AllowedValues("True or False", bool, lambda value: isinstance(value, bool))
+FILE = AllowedValues("the path of a file", Path, lambda value: isinstance(value, str | Path))
+SIZES = AllowedValues(
     "at least one size, such as (512,)",
     tuple,
     lambda value: isinstance(value, Sequence) and len(value) > 0 and all(_is_number(n, int) and n > 0 for n in value),
 )
-VECTORS = Values(
+VECTORS = AllowedValues(
     f"some of {', '.join(get_args(TrainableVector))}",
     tuple,
     lambda value: (
         isinstance(value, Sequence) and not isinstance(value, str) and set(value) <= {*get_args(TrainableVector)}
     ),
 )
-METRIC = Values(
-    f"one of {', '.join(METRICS)}, @ and a number from 1, such as P@1",
+METRIC = AllowedValues(
+    f"{', '.join(f'{name}@k' for name in METRICS)} with k from 1",
     str,
     lambda value: isinstance(value, str) and _is_metric(value),
 )
@@ -93,7 +99,7 @@ def _is_metric(value: str) -> bool:
     return name in METRICS and k.isdecimal() and int(k) >= 1
 
 
-def option(default: Any, values: Values, group: str, help: str, shown: str | None = None) -> Any:  # noqa: A002
+def option(default: Any, values: AllowedValues, group: str, help: str, shown: str | None = None) -> Any:  # noqa: A002
     """A field of a config.
 
     shown   the default in words, where None stands for a choice by the data or the network
@@ -135,7 +141,11 @@ class ModelConfig:
         "ridge for linear; else softmax, or bce with a linear head",
     )
     dim: int | None = option(
-        None, integer(1), MODEL, "Dimensions of the holographic output.", "the labels', at most 1024, with kNN 2048"
+        None,
+        integer(1),
+        MODEL,
+        "Dimensions of the holographic output.",
+        "the number of labels, at most 2048, or 1024 without kNN",
     )
     codebook: CodebookName = option(
         "orbit",
@@ -148,7 +158,7 @@ class ModelConfig:
         (), VECTORS, MODEL, "Vectors of the holographic head that are trained: present, missing, labels."
     )
     linear_skip: bool = option(
-        False, FLAG, MODEL, "Add a linear layer beside the hidden layers of fc; it starts from the closed form."
+        False, FLAG, MODEL, "Add a linear layer in parallel to the hidden layers of fc; it starts from the closed form."
     )
     hidden: Sequence[int] | None = option(
         None, SIZES, MODEL, "Sizes of the hidden layers.", "512,512 for fc, 512 for cnn, 256 for lstm"
@@ -172,7 +182,11 @@ class ModelConfig:
         "where the closed form uses kNN and the data has texts",
     )
     l2: float | None = option(
-        None, POSITIVE, CLOSED_FORM, "L2 penalty of the ridge regression.", "chosen on held-out rows"
+        None,
+        POSITIVE,
+        CLOSED_FORM,
+        "L2 penalty of the ridge regression.",
+        "chosen on held-out rows, or by leave-one-out where there are few",
     )
     knn_weight: float | None = option(
         None,
@@ -188,7 +202,7 @@ class ModelConfig:
         "Multiply the scores of a label with n of n_max rows by (n_max / n)^boost. 0 favours P@k, 0.2 favours PSP@k.",
     )
     tokenizer: TokenizerName = option(
-        "word", choice(TokenizerName), TEXT, "word: whole words. bpe: byte pairs, frequent parts of words."
+        "word", choice(TokenizerName), TEXT, "word: whole words. bpe: subwords, by byte pair encoding."
     )
     vocab_size: int = option(50_000, integer(3), TEXT, "Maximum number of different tokens.")
     max_tokens: int = option(500, integer(1), TEXT, "Maximum number of tokens read of a text.")
@@ -253,10 +267,10 @@ class TrainConfig:
     """How to train. The closed form uses only the seed. None stands for a choice by the data or by the network."""
 
     epochs: int | None = option(
-        None, integer(1), TRAINING, "Passes over the training rows.", "5 to 30, by their number"
+        None, integer(1), TRAINING, "Passes over the training rows.", "5 to 30, fewer for more rows"
     )
     batch_size: int | None = option(
-        None, integer(1), TRAINING, "Rows of a step, over all processes together.", "32 to 512, by their number"
+        None, integer(1), TRAINING, "Rows of a step, over all processes together.", "32 to 512, more for more rows"
     )
     learning_rate: float | None = option(
         None, POSITIVE, TRAINING, "Peak of the learning rate.", "0.001 for fc; 0.003 for others and with --linear-skip"
@@ -279,7 +293,10 @@ class TrainConfig:
     )
     metric: str = option("P@1", METRIC, TRAINING, "Validation metric that decides the best epoch.")
     precision: Precision = option(
-        "32-true", choice(Precision), TRAINING, "bf16-mixed pays where the processor multiplies bfloat16."
+        "32-true",
+        choice(Precision),
+        TRAINING,
+        "Numeric precision. bf16-mixed pays where the processor multiplies bfloat16.",
     )
     time_limit: float | None = option(
         None, POSITIVE, TRAINING, "Seconds after which training ends, with the learning rate at 0.", "none"
@@ -314,7 +331,7 @@ class TrainConfig:
 
 @dataclass
 class TrainState:
-    """Where a run is. `history` has one entry for each epoch: loss, metric (if rows were held out), seconds,
+    """The progress of a run. `history` has one entry for each epoch: loss, metric (if rows were held out), seconds,
     rows a second."""
 
     epoch: int = 0
@@ -331,7 +348,7 @@ class TrainState:
     history: list[dict[str, float]] = field(default_factory=list)
 
     def is_possible(self, config: TrainConfig, steps: int) -> bool:
-        """Whether a run of this config can be here: a file may claim anything."""
+        """Whether a run of this config can have this progress: a file may claim anything."""
         assert config.epochs is not None
         return (
             all(type(getattr(self, name)) is type(value) for name, value in vars(TrainState()).items())
@@ -350,7 +367,7 @@ class Option:
 
     name: str
     default: Any
-    values: Values
+    values: AllowedValues
     group: str
     help: str
     shown: str | None
@@ -381,7 +398,7 @@ TRAIN_OPTIONS = tuple(one.name for one in fields(TrainConfig))
 COMMAND_LINE_ONLY = {
     "out": "the estimator has `save`",
     "log": "the estimator has `verbose`",
-    "plot": "`model_.metadata` has the numbers",
+    "plot": "`model_.metadata` has the values",
     "resume": "`fit` starts anew, as everywhere in scikit-learn",
     "json": "output format",
 }

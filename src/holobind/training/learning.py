@@ -126,17 +126,17 @@ def partial_fit(
         return
     examples = model.examples(model.inputs_of(split))
     now, before = metrics.frequencies(split.Y), model.frequencies
-    after = metrics.Frequencies(before.counts + now.counts, before.points + now.points)
+    after = metrics.Frequencies(before.counts + now.counts, before.n_rows + now.n_rows)
     ridge = model.metadata.get("ridge")
     l2 = config.l2 or (ridge.get("l2") if isinstance(ridge, dict) else None)
     if isinstance(model.network, RidgeKnn) and isinstance(examples, SparseExamples):
-        model.network = update_ridge_knn(model.network, normalise_rows(examples.X), split.Y, l2, before.points)
+        model.network = update_ridge_knn(model.network, normalise_rows(examples.X), split.Y, l2, before.n_rows)
     elif config.closed_form and "training" not in model.metadata and isinstance(examples, SparseExamples):
         old = [tensor.detach().clone() for tensor in _linear_path(model)]
         _solve_linear_path(model, examples.X, split.Y, replace(config, l2=l2), Callbacks(), after.counts)
         with torch.no_grad():
             for tensor, was in zip(_linear_path(model), old, strict=True):
-                tensor.lerp_(was, before.points / after.points)
+                tensor.lerp_(was, before.n_rows / after.n_rows)
     else:
         from holobind.training import loop
 
@@ -151,7 +151,7 @@ def partial_fit(
 
 
 def _read(split: Split, config: ModelConfig, tfidf: Tfidf | None) -> _Inputs:
-    """The inputs that a config asks for: the data's features, tf-idf features of its texts, or their tokens."""
+    """The inputs that a config selects: the data's features, tf-idf features of its texts, or their tokens."""
     X, tokenizer = split.X, None
     if config.reads_tokens:
         tfidf, tokenizer = None, _fit_tokenizer(split, config)
@@ -222,7 +222,7 @@ def _train(
     resume: bool,
     log: Path | None,
 ) -> dict[str, Any]:
-    """Train a network, from the closed form where the config says so."""
+    """Train a network, from the closed form if `config.starts_from_ridge`."""
     from holobind.training import loop  # Fabric takes longer to import than a small closed form to solve
 
     summary: dict[str, Any] = {}
@@ -259,7 +259,7 @@ def _train(
 
 
 def _build(inputs: _Inputs, config: ModelConfig, label_names: Sequence[str] | None) -> Model:
-    """An untrained model: the network and head that a config asks for."""
+    """An untrained model: the network and head of a config."""
     n_labels = int(inputs.Y.shape[1])
     dim = n_labels if config.head == "linear" else config.dim or default_dim(n_labels)
     # A linear network, and a linear skip, give the output themselves: the head then has no layer.

@@ -32,14 +32,13 @@ from holobind import metrics
 from holobind._types import CsrArray, RowIndex
 from holobind.data.batches import Examples, length_buckets, prediction_batches, ragged_labels
 from holobind.data.csr import take_rows
-from holobind.data.holdout import holdout
+from holobind.data.holdout import MAX_HELD_OUT_ROWS, holdout
 from holobind.errors import FileError, OptionError, TrainingInterrupted
 from holobind.model import MAX_BATCH_ROWS, Model
 from holobind.training import checkpoint as checkpoints
 from holobind.training.config import TrainConfig, TrainState
 from holobind.training.optimiser import RowAdam
 
-MAX_VALIDATION_ROWS = 2000
 CHECKPOINT_SECONDS = 600.0
 REPEATED_SIGNAL_SECONDS = 1.0  # a signal that comes again within this time counts once
 
@@ -108,7 +107,7 @@ def launch(precision: str = "32-true", *, sparse: bool = True) -> Fabric:
 
 def validation_split(n: int, fraction: float, seed: int) -> tuple[RowIndex, RowIndex]:
     """Rows to train on and rows held out for validation, both ascending."""
-    return holdout(n, min(MAX_VALIDATION_ROWS, int(n * fraction)), [seed, 1])
+    return holdout(n, min(MAX_HELD_OUT_ROWS, int(n * fraction)), [seed, 1])
 
 
 class _Run:

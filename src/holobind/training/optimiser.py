@@ -53,13 +53,13 @@ class RowAdam(Optimizer):
             state["mean"] = torch.zeros_like(parameter)
             state["square"] = parameter.new_zeros(len(parameter))
             state["steps"] = parameter.new_zeros(len(parameter))
-        numbers = (group["lr"], *group["betas"], group["eps"])
+        settings = (group["lr"], *group["betas"], group["eps"])
         whole = (parameter, state["mean"], state["square"], state["steps"])
         tensors = (*whole, g)
         if all(t.device.type == "cpu" and t.dtype == torch.float32 and t.is_contiguous() for t in tensors):
-            update_compiled(rows, g, *whole, *numbers)
+            update_compiled(rows, g, *whole, *settings)
         else:
-            update_by_operations(rows, g, *whole, *numbers)
+            update_by_operations(rows, g, *whole, *settings)
 
 
 def _rows_and_values(grad: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,7 +100,7 @@ def update_by_operations(
 
 def update_compiled(rows: Tensor, g: Tensor, *whole: Tensor | float) -> None:
     """The same update, each row in one pass, on torch's number of threads; the result does not depend on it."""
-    arrays = [part.detach().numpy() if isinstance(part, Tensor) else part for part in whole]
+    arrays = [value.detach().numpy() if isinstance(value, Tensor) else value for value in whole]
     threads = torch.get_num_threads() if g.numel() > MIN_ELEMENTS_PER_THREAD else 1
     index, grad = rows.numpy(), g.numpy()
     cut = [len(index) * i // threads for i in range(threads + 1)]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch.testing import assert_close
 
 import holobind as hb
-from holobind.heads._fused import fused_query_loss
+from holobind.heads._fused_query_loss import fused_query_loss
 
 
 @given(st.integers(1, 50), st.integers(2, 20), st.lists(st.integers(0, 6), min_size=1, max_size=40), st.integers(0, 50))
