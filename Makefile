@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test paper bench-deps options-table clean
+.PHONY: setup demo test paper bench-deps boundscheck campaign options-table constraints audit clean
 
 setup: $(READY)
 
@@ -33,6 +33,10 @@ test: setup
 	$(BIN)/lint-imports
 	$(BIN)/pytest
 
+# The tests with every index of compiled code checked; that code is compiled anew, into a cache of its own.
+boundscheck: setup
+	cache=$$(mktemp -d) && NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$$cache $(BIN)/pytest; status=$$?; rm -rf $$cache; exit $$status
+
 # Every figure and table of the paper, and docs/reproduction.md from them. Finished results are not computed again: stop
 # it and continue later, or delete a file in experiments/results to compute that result again. `make paper DATA=DIR`
 # names the folder of datasets; by default it is the one that HOLOBIND_DATA names.
@@ -42,6 +46,10 @@ paper: setup
 	find experiments/results -maxdepth 1 -name '*.png' -exec mv {} docs/figures/ \;
 	$(BIN)/holobind paper report --results experiments/results --page docs/reproduction.md
 
+# Attacks for 15 minutes: killed runs, mutated files, full disks, expressions, command lines (docs/reliability.md).
+campaign: setup
+	$(BIN)/python benchmarks/campaign.py --minutes 15
+
 # The libraries that the benchmarks compare with. Each benchmark is a script: .venv/bin/python benchmarks/bench_NAME.py
 bench-deps: setup
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group bench
@@ -50,5 +58,23 @@ bench-deps: setup
 options-table: setup
 	$(BIN)/python tests/helpers/options_table.py
 
+# constraints.txt anew: the versions that a fresh environment gets today.
+constraints:
+	$(PYTHON) -m venv .venv-constraints
+	.venv-constraints/bin/python -m pip install --quiet --upgrade pip
+	.venv-constraints/bin/python -m pip install --quiet torch==2.13.0
+	.venv-constraints/bin/python -m pip install --quiet --editable . --group dev
+	echo '# What the tests run with. torch 2.13.0 installs the CPU build where one is at hand.' > constraints.new
+	.venv-constraints/bin/python -m pip freeze --all --exclude-editable >> constraints.new
+	mv constraints.new constraints.txt
+	rm -rf .venv-constraints
+
+# Known vulnerabilities of the packages in constraints.txt, from the database on the net.
+audit:
+	$(PYTHON) -m venv .venv-audit
+	.venv-audit/bin/python -m pip install --quiet pip-audit || { echo 'audit: pip-audit cannot be installed here'; exit 1; }
+	.venv-audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict \
+		|| { echo 'audit: findings are listed above; without a list, some packages cannot be looked up from here'; exit 1; }
+
 clean:
-	rm -rf .venv demo
+	rm -rf .venv .venv-audit .venv-constraints demo

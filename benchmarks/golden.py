@@ -24,7 +24,8 @@ from holobind.training.config import split_options
 
 TRAIN, TEST = 1500, 200
 EPOCHS = 2
-SMALL = {"embedding_dim": 32, "max_tokens": 40, "filters": 16, "hidden_size": 16}
+TEXT = {"embedding_dim": 32, "max_tokens": 40}
+SMALL = {"cnn": {**TEXT, "filters": 16}, "lstm": {**TEXT, "hidden_size": 16}}
 
 
 def options() -> dict[str, dict[str, Any]]:

@@ -191,7 +191,7 @@ def test_evaluation_is_a_table_and_json():
     assert list(found.scores) == ["P", "nDCG", "PSP", "PSnDCG", "R", "coverage"]
     assert found["P@2"] == found.scores["P"][1] == metrics.precision_at_k(Y, top)[1]
     assert found["PSP@1"] == metrics.psp_at_k(Y, top, metrics.propensity(Y))[0]
-    assert found.as_json()["points"] == 3 and set(found.as_json()["bands"]) == {"head", "torso", "tail"}
+    assert found.as_json()["rows"] == 3 and set(found.as_json()["bands"]) == {"head", "torso", "tail"}
     console = Console(width=120)
     with console.capture() as printed:
         console.print(found)
@@ -207,8 +207,8 @@ def test_invalid_rankings_are_refused():
         ([[0, 4], [1, 2]], LabelError, "label 4, which is outside this space of 4 labels"),
         ([[0, -2], [1, 2]], LabelError, "label -2"),
         ([[0, 1], [2, 2]], LabelError, "row 1 of top has a label twice"),
-        ([[0, 1]], ShapeError, "the 2 points of Y"),
-        ([0, 1], ShapeError, "the 2 points of Y"),
+        ([[0, 1]], ShapeError, "the 2 rows of Y"),
+        ([0, 1], ShapeError, "the 2 rows of Y"),
         ([[0.5], [1.0]], DTypeError, "label ids"),
     ):
         with pytest.raises(error, match=message):

@@ -8,12 +8,15 @@ import typer
 
 app = typer.Typer(help="Reproduce a figure or table of the paper.", no_args_is_help=True)
 
+MAX_SEED = 2**62  # as of every seed of the library
+MAX_TRIALS = 10_000
+
 Out = Annotated[
     Path, typer.Option(help="Folder for NAME.json, NAME.png and, of tables, the finished cells in NAME.jsonl.")
 ]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")]
+Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of all random numbers.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Use a smaller grid; takes less than a minute.")]
-Trials = Annotated[int, typer.Option(min=1, help="Random statements for each point; the paper has 10.")]
+Trials = Annotated[int, typer.Option(min=1, max=MAX_TRIALS, help="Random statements for each point; the paper has 10.")]
 Data = Annotated[
     Path | None,
     typer.Option(help="Folder that holds one folder for each dataset, by name. Default: $HOLOBIND_DATA."),

@@ -6,13 +6,13 @@ The header is the value of "holobind" in the metadata of safetensors:
 
 safetensors checks that its own header is short and that every tensor lies within the file, so a hostile file cannot
 make it allocate more than the size of the file. Compressed content has bounds of its own. The header lists the tensors
-that are compressed with zlib, with dtype and shape; none may be MAX_COMPRESSION_RATIO times as large as in the file.
+that are compressed with zlib, with dtype and shape; none may be MAX_COMPRESSION_RATIO times as large as in the file,
+and all together not more than MAX_UNPACKED_RATIO times as large as the file, if that is more than MIN_UNPACKED_BYTES.
 Lists of strings are stored as compressed lines (`pack_lines`) of at most 1 KB per string.
 """
 
 import json
 import math
-import os
 import zlib
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -23,6 +23,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from holobind._checks import check_names
+from holobind._files import atomic_path, write_errors
 from holobind.errors import DataError, FileError
 
 METADATA_KEY = "holobind"
@@ -30,6 +32,10 @@ ZLIB_LEVEL = 6
 MAX_COMPRESSION_RATIO = 256
 MAX_BYTES_PER_LINE = 1 << 10  # of `pack_lines`, on average
 MIN_LINES_BYTES = 64 << 10  # always allowed, however few lines there are
+MIN_UNPACKED_BYTES = 1 << 28  # that the compressed tensors of a file of any size may have together
+MAX_UNPACKED_RATIO = 32  # of that total and the size of the file, for larger ones
+MAX_DIMENSIONS = 8  # of a tensor
+MAX_HEADER_DEPTH = 64  # levels of lists and objects in the JSON
 COMPRESSIBLE_DTYPES = {
     str(dtype): dtype for dtype in (torch.int8, torch.int16, torch.int32, torch.int64, torch.float16)
 }
@@ -48,7 +54,7 @@ def write(
     tensors: dict[str, Tensor],
     compress: Collection[str] = (),
 ) -> None:
-    """Write a file atomically: under a temporary name, then renamed.
+    """Write a file atomically. The same header and tensors give the same bytes.
 
     compress   names of tensors to compress; each is compressed only if that makes it smaller
     """
@@ -60,17 +66,12 @@ def write(
             compressed[name] = str(tensors[name].dtype), list(tensors[name].shape)
             tensors[name] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
     text = json.dumps({"kind": kind, "version": version, **header, "compressed": compressed}, ensure_ascii=False)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.part")
+    stored = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     try:
-        stored = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
-        save_file(stored, partial, metadata={METADATA_KEY: text})
-        partial.replace(path)
-    except OSError as error:
-        raise FileError(f"{path} cannot be written ({error.strerror or error}); name another place") from error
+        with write_errors(path), atomic_path(path) as part:
+            save_file(stored, part, metadata={METADATA_KEY: text})
     except SafetensorError as error:
-        raise FileError(f"{path} cannot be written ({error}); name another place") from error
-    finally:
-        partial.unlink(missing_ok=True)
+        raise FileError(f"{path} cannot be written ({error}); choose another path") from error
 
 
 def read(path: str | Path, kind: str, version: int) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -87,6 +88,7 @@ def read(path: str | Path, kind: str, version: int) -> tuple[dict[str, Any], dic
                 )
             header = json.loads(text)
             _check(path, header, kind, version)
+            _check_unpacked_size(path, header.get("compressed"))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             return header, tensors | _decompress_all(path, header.pop("compressed", {}), tensors)
     except (SafetensorError, OSError) as error:
@@ -98,6 +100,8 @@ def read(path: str | Path, kind: str, version: int) -> tuple[dict[str, Any], dic
 
 
 def _check(path: Path, header: object, kind: str, version: int) -> None:
+    if _is_deeper(header, MAX_HEADER_DEPTH):
+        raise FileError(f"{path} has a header of more than {MAX_HEADER_DEPTH} levels; get it again")
     if not isinstance(header, dict) or header.get("kind") != kind:
         found = header.get("kind") if isinstance(header, dict) else type(header).__name__
         raise FileError(f"{path} holds {str(found)[:40]!r}, not a {kind}")
@@ -117,6 +121,15 @@ def _check(path: Path, header: object, kind: str, version: int) -> None:
         )
 
 
+def _is_deeper(value: Any, depth: int) -> bool:
+    """Whether JSON has more than `depth` levels of lists and objects: recursive code fails at some hundred."""
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(depth):
+        children = [child for each in level for child in (each.values() if isinstance(each, dict) else each)]
+        level = [child for child in children if isinstance(child, dict | list)]
+    return bool(level)
+
+
 def _compress(data: bytes) -> bytes:
     """The smaller of zlib's default strategy (repeated strings) and its run-length encoding."""
     results = []
@@ -132,21 +145,36 @@ def _decompress_all(path: Path, compressed: object, tensors: dict[str, Tensor]) 
     for name, claim in compressed.items() if isinstance(compressed, dict) else [("its header", None)]:
         data, tensor = tensors.get(name), None
         match claim:
-            case [str(dtype_name), list(shape)] if dtype_name in COMPRESSIBLE_DTYPES and all(
-                type(n) is int and 0 <= n < 1 << 48 for n in shape
-            ):
-                dtype = COMPRESSIBLE_DTYPES[dtype_name]
-                n_bytes = math.prod(shape) * dtype.itemsize
-                if (
-                    data is not None
-                    and data.dtype == torch.uint8
-                    and 0 < n_bytes < MAX_COMPRESSION_RATIO * data.numel()
-                ):
-                    tensor = _decompress(data, n_bytes, dtype, shape)
+            case [str(dtype_name), list(shape)] if data is not None and data.dtype == torch.uint8:
+                n_bytes = _unpacked_size(dtype_name, shape)
+                if 0 < n_bytes < MAX_COMPRESSION_RATIO * data.numel():
+                    tensor = _decompress(data, n_bytes, COMPRESSIBLE_DTYPES[dtype_name], shape)
         if tensor is None:
             raise FileError(f"{path} is damaged: {name[:60]} cannot be decompressed; get it again")
         found[name] = tensor
     return found
+
+
+def _check_unpacked_size(path: Path, compressed: object) -> None:
+    """Refuse a file whose compressed tensors claim too much memory together; each has a bound of its own."""
+    claims = compressed.values() if isinstance(compressed, dict) else ()
+    total = sum(_unpacked_size(*claim) for claim in claims if isinstance(claim, list) and len(claim) == 2)
+    file_bytes = path.stat().st_size
+    allowed = max(MIN_UNPACKED_BYTES, MAX_UNPACKED_RATIO * file_bytes)
+    if total > allowed:
+        raise FileError(
+            f"{path} claims {min(total, 1 << 80) / 1e6:.0f} MB in a file of {file_bytes / 1e6:.1f} MB, of which "
+            f"{allowed / 1e6:.0f} MB are allowed: it cannot be decompressed; get it again"
+        )
+
+
+def _unpacked_size(dtype_name: object, shape: object) -> int:
+    """The bytes of a tensor that a header claims; 0 if it claims no tensor that can be compressed."""
+    if not isinstance(dtype_name, str) or dtype_name not in COMPRESSIBLE_DTYPES or not isinstance(shape, list):
+        return 0
+    if len(shape) > MAX_DIMENSIONS or not all(type(n) is int and 0 <= n < 1 << 48 for n in shape):
+        return 0
+    return math.prod(shape) * COMPRESSIBLE_DTYPES[dtype_name].itemsize
 
 
 def _decompress(compressed: Tensor, n_bytes: int, dtype: torch.dtype, shape: list[int]) -> Tensor | None:
@@ -161,22 +189,24 @@ def _decompress(compressed: Tensor, n_bytes: int, dtype: torch.dtype, shape: lis
 
 def pack_lines(names: Sequence[str]) -> Tensor:
     """Strings as compressed UTF-8 lines.  Shapes: -> (bytes) uint8"""
-    if not all(isinstance(name, str) for name in names) or any("\n" in name for name in names):
-        raise DataError("a name that is not a string, or that contains a line break, cannot be stored; rename it")
-    try:
-        lines = "\n".join(names).encode()
-    except UnicodeEncodeError as error:
-        raise DataError("a name with half a surrogate pair in it cannot be stored; rename it") from error
+    return torch.frombuffer(bytearray(zlib.compress(encode_lines(names), ZLIB_LEVEL)), dtype=torch.uint8)
+
+
+def encode_lines(names: Sequence[str]) -> bytes:
+    """Strings as UTF-8 lines; a DataError if they cannot be stored so. `learn` asks before it begins."""
+    check_names(names)
+    lines = "\n".join(names).encode()
     if len(lines) > _max_lines_bytes(len(names)):
         raise DataError(f"names of {len(lines) / len(names):.0f} bytes each are too long to be stored; shorten them")
-    return torch.frombuffer(bytearray(zlib.compress(lines, ZLIB_LEVEL)), dtype=torch.uint8)
+    return lines
 
 
 def unpack_lines(lines: Tensor, n: int) -> list[str] | None:
     """The n strings that `pack_lines` stored, or None if the tensor does not hold n strings."""
     decompressor = zlib.decompressobj()
+    allowed = min(_max_lines_bytes(n), max(MIN_UNPACKED_BYTES, MAX_COMPRESSION_RATIO * lines.numel()))
     try:
-        text = decompressor.decompress(lines.numpy().tobytes(), _max_lines_bytes(n) + 1).decode()
+        text = decompressor.decompress(lines.numpy().tobytes(), allowed + 1).decode()
     except (zlib.error, UnicodeDecodeError):
         return None
     names = text.split("\n")

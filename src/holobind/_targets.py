@@ -19,7 +19,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import assert_all_finite
 
 from holobind._types import CsrArray
-from holobind.data.csr import from_arrays, from_label_ids
+from holobind.data.csr import canonical_csr, checked_csr, from_arrays, from_label_ids
 from holobind.errors import DataError, LabelError
 
 Kind = Literal["classes", "names", "matrix", "sparse"]
@@ -58,9 +58,7 @@ class Targets:
         if kind in indicators:
             if y.shape[1] != len(self.classes):
                 raise DataError(f"y has {y.shape[1]} labels; there were {len(self.classes)}")
-            rows = sparse.csr_array(y, copy=True)
-            rows.sum_duplicates()
-            rows.eliminate_zeros()
+            rows = canonical_csr(checked_csr(y if sparse.issparse(y) else sparse.csr_array(y), "y"))
             return from_arrays(np.ones(rows.nnz, np.int32), rows.indices, rows.indptr, rows.shape)
         id_of = {label: i for i, label in enumerate(self.classes.tolist())}
         try:

@@ -1,8 +1,8 @@
 """The k largest scores of each row, compiled: in most blocks of a row only the maximum is ever compared."""
 
-import numba
 import numpy as np
 
+from holobind._jit import compiled
 from holobind._types import FloatArray, IntArray
 
 BLOCK_SIZE = 16  # consecutive scores that are first compared by their maximum
@@ -20,7 +20,7 @@ def top_k(scores: FloatArray, k: int) -> tuple[FloatArray, IntArray] | None:
     return (values, columns) if _top_k(scores.reshape(-1), scores.shape[1], values, columns) else None
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _top_k(flat, n, values, columns):  # type: ignore[no-untyped-def]
     """Fill `values` and `columns`; False if a score is NaN.
 
@@ -46,7 +46,7 @@ def _top_k(flat, n, values, columns):  # type: ignore[no-untyped-def]
     return True
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def insert(value, position, best, positions, filled):  # type: ignore[no-untyped-def]
     """Insert a value into the `filled` best so far, behind its equals, unless it is too small; the new count."""
     k = len(best)
@@ -60,7 +60,7 @@ def insert(value, position, best, positions, filled):  # type: ignore[no-untyped
     return min(filled + 1, k)
 
 
-@numba.njit(nogil=True, cache=True, fastmath={"nnan", "nsz"})
+@compiled(fastmath={"nnan", "nsz"})
 def _block_maxima(flat, start, n, maxima):  # type: ignore[no-untyped-def]
     """The maximum of each block of a row."""
     size = _U(BLOCK_SIZE)
@@ -76,7 +76,7 @@ def _block_maxima(flat, start, n, maxima):  # type: ignore[no-untyped-def]
         maxima[n // size] = highest
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _any_nan(flat, start, n):  # type: ignore[no-untyped-def]
     """Whether a row has a NaN. The loop counts all of them, because without an early exit it is vectorised."""
     count = np.int32(0)

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from holobind._checks import integer, positive
-from holobind.errors import DTypeError, ShapeError
+from holobind.errors import DTypeError, OptionError, ShapeError
 
 
 def bind(a: Tensor, b: Tensor, *others: Tensor) -> Tensor:
@@ -197,6 +197,13 @@ def random(
     """
     shape = (positive("random", "n", n, minimum=0), positive("random", "d", d))
     return torch.randn(shape, generator=generator, dtype=dtype, device=device) * d**-0.5
+
+
+def finite(what: str, x: Tensor) -> Tensor:
+    """Return `x` if all its elements are finite; tracers of torch, which have no values, are not checked."""
+    if _eager() and not bool(x.detach().isfinite().all()):
+        raise OptionError(f"{what} is not finite: its weights are too large, or it divides by zero; take smaller ones")
+    return x
 
 
 # The two transforms, and the operations between them.

@@ -16,7 +16,7 @@ from holobind import model as models
 from holobind._targets import Targets, sorted_labels, top_k_matrix
 from holobind._types import CsrArray, FloatArray, IntArray
 from holobind.data import Split
-from holobind.data.csr import from_arrays
+from holobind.data.csr import check_ids, from_arrays
 from holobind.errors import DataError, FileError
 from holobind.training.config import OPTIONS, ModelConfig, TrainConfig, TrainState, split_options
 from holobind.training.learning import Callbacks, learn, partial_fit
@@ -280,6 +280,8 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             if texts is None:
                 raise DataError(f"with text=True, X is a list of texts; got {type(X).__name__}")
             return texts
+        if sparse.issparse(X):
+            check_ids(X, "X")  # before scikit-learn converts it
         return sparse.csr_array(validate_data(self, X, reset=reset, accept_sparse="csr", dtype=np.float32))
 
     def _labels_per_row(self) -> int:

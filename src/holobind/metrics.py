@@ -21,10 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from rich.table import Table
-from scipy import sparse
 
 from holobind._types import CsrArray, IntArray
-from holobind.data.csr import canonical_csr, from_arrays
+from holobind.data.csr import canonical_csr, checked_csr, from_arrays
 from holobind.data.statistics import TORSO_MIN_ROWS
 from holobind.errors import DTypeError, LabelError, OptionError, ShapeError
 
@@ -109,7 +108,8 @@ def top_k(scores: ArrayLike, k: int) -> IntArray:
 def precision_at_k(Y: CsrArray, top: ArrayLike) -> Values:
     """P@1 to P@k: the fraction of the first k labels that are true.
 
-    >>> precision_at_k(sparse.csr_array([[0, 1, 1]]), [[2, 0]]).tolist()
+    >>> from scipy.sparse import csr_array
+    >>> precision_at_k(csr_array([[0, 1, 1]]), [[2, 0]]).tolist()
     [100.0, 50.0]
     """
     return _Ranking(Y, top).precision()
@@ -240,9 +240,7 @@ def evaluate(
 
 def _binary_csr(Y: CsrArray) -> CsrArray:
     """Ones where a label is true, in canonical form."""
-    if not sparse.issparse(Y) or Y.ndim != 2:
-        raise DTypeError(f"labels must be a scipy sparse matrix of 2 dimensions, got {type(Y).__name__}")
-    Y = canonical_csr(Y)
+    Y = canonical_csr(checked_csr(Y, "labels"))
     return from_arrays(np.ones(Y.nnz, np.int32), Y.indices, Y.indptr, Y.shape)
 
 

@@ -21,6 +21,7 @@ from holobind.codebooks.ragged import checked_labels
 from holobind.codebooks.ranking import merge_top_k
 from holobind.data import Split, Tfidf
 from holobind.data.batches import Examples, SparseExamples, prediction_batches
+from holobind.data.csr import checked_csr
 from holobind.errors import DataError, OptionError
 from holobind.heads import Head
 from holobind.networks import Network
@@ -33,7 +34,6 @@ Result = TypeVar("Result")
 
 MAX_BATCH_ROWS, MIN_BATCH_ROWS = 2048, 64  # of prediction; a last batch may have fewer
 DEFAULT_MAX_TOKENS = 500  # of a text
-MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 class Model(nn.Module):
@@ -41,7 +41,7 @@ class Model(nn.Module):
 
     frequencies   how often each label occurs in training
     label_order   the label of each of the head's outputs, where the head orders labels differently
-    metadata      how it was made: options, data, seconds, metrics; any JSON
+    metadata      how it was made: options, data, metrics; any JSON. A file does not keep "timings"
     """
 
     _label_order: Tensor | None
@@ -125,13 +125,7 @@ class Model(nn.Module):
         if X.ndim != 2 or X.shape[1] != wanted:
             hint = "" if self.tfidf is None else ", which it makes from texts: give it texts, or train with --no-text"
             raise DataError(f"this model reads {wanted} features a row{hint}; got a matrix of shape {X.shape}")
-        X = X.tocsr()
-        if not X.has_canonical_format:  # the length of a row counts a feature once
-            X = X.copy()
-            X.sum_duplicates()
-        if X.nnz and not (X.data.min() >= -MAX_FLOAT32 and X.data.max() <= MAX_FLOAT32):  # false also for NaN
-            raise DataError("the features hold a NaN or a number too large for float32")
-        return SparseExamples(X, self.normalise)
+        return SparseExamples(checked_csr(X, "the features"), self.normalise)  # each feature once: rows have a length
 
     def map_outputs(
         self,
@@ -240,7 +234,7 @@ class Model(nn.Module):
                       does not know counts as missed
         distributed   as in `top_k`
         """
-        Y, frequencies, inputs = split.Y, self.frequencies, self.inputs_of(split)
+        Y, frequencies, inputs = checked_csr(split.Y, "Y"), self.frequencies, self.inputs_of(split)
         if label_names is not None and self.label_names is not None and list(label_names) != self.label_names:
             Y, frequencies = self._match_names(Y, label_names)
         elif Y.shape[1] != self.n_labels:

@@ -6,7 +6,8 @@ The file is a `_storage` file of kind "model". Its header:
     head       {"class": "holographic", "dim", "codebook", "seed", "loss", "trainable"} or {"class": "linear", "loss"}
     normalise  whether rows of features are scaled to length 1
     tokenizer  of a text network: {"kind", "lowercase", "max_tokens", "merges": how many}
-    metadata   how the model was made: data, options, seconds, metrics; any JSON
+    metadata   how the model was made: data, options, metrics; any JSON. "timings" are not stored, so that a model
+               that is trained again has the same bytes
 
 and its tensors:
 
@@ -21,8 +22,8 @@ and its tensors:
     tokens, merges      of a text network: its tokenizer's, as lines, compressed; a merge is two tokens and a blank
 
 A file is refused unless every number in it is finite, every tensor has the shape that the rest of the file implies, and
-nothing is left over. Compressed lines may unpack to at most 64 kB and 1 kB a line on average, compressed tensors of a
-network to at most 256 times their size.
+nothing is left over. `_storage` bounds what compressed tensors and lines unpack to. The tables that a network builds
+for prediction (`Network.working_bytes`) may take 1 GB, or 256 times the size of a larger file.
 """
 
 from pathlib import Path
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 VERSION = 2
 NETWORKS: dict[str, type[Network]] = {network.kind: network for network in (RidgeKnn, FC, XmlCnn, AttentionLstm)}
+MIN_WORKING_BYTES = 1 << 30  # of memory that a model of any size may take for prediction
+MAX_WORKING_RATIO = 256  # of that memory and the size of the file, for larger ones
 # The errors that a senseless header causes while a model is built from it.
 HEADER_ERRORS = (HolobindError, LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RuntimeError)
 
@@ -102,7 +105,7 @@ def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
         "network": {"class": network.kind, **network.config()},
         "head": model.head.config(),
         "normalise": model.normalise,
-        "metadata": model.metadata,
+        "metadata": {name: value for name, value in model.metadata.items() if name != "timings"},
     }
     if network.reads_tokens:
         if model.tokenizer is None:
@@ -117,7 +120,7 @@ def read(path: str | Path) -> dict[str, Any]:
     """The arguments of `model.Model` from a file."""
     header, tensors = storage.read(path, "model", VERSION)
     try:
-        return _assemble(header, tensors)
+        return _assemble(header, tensors, Path(path).stat().st_size)
     except FileError as error:
         raise FileError(f"{path}: {error}") from error
     except HEADER_ERRORS as error:
@@ -125,7 +128,7 @@ def read(path: str | Path) -> dict[str, Any]:
         raise FileError(f"{path} is not a model as holobind writes them ({type(error).__name__}: {message})") from error
 
 
-def _assemble(header: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, Any]:
+def _assemble(header: dict[str, Any], tensors: dict[str, Tensor], file_bytes: int) -> dict[str, Any]:
     config, head_config = dict(header["network"]), dict(header["head"])
     kind = config.pop("class")
     if kind not in NETWORKS:
@@ -148,6 +151,12 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor]) -> dict[str, A
         groups[group][rest] = tensor
     with torch.device("meta"):  # shapes first: sizes that only the header claims must not take memory
         network = NETWORKS[kind](**config)
+    allowed = max(MIN_WORKING_BYTES, MAX_WORKING_RATIO * file_bytes)
+    if network.working_bytes() > allowed:
+        raise FileError(
+            f"it would take {network.working_bytes() / 1e9:.1f} GB to predict with; "
+            f"a file of {file_bytes / 1e6:.1f} MB may take {allowed / 1e9:.1f} GB"
+        )
     storage.check_tensors("network", dict(network.state_dict()), groups["network"])
     network.load_state_dict(groups["network"], assign=True)
     network.check_loaded()

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 import holobind as hb
-from holobind.cli.main import app
+from holobind.cli.app import app
 
 
 def ask(*arguments, **options):

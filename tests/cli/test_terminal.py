@@ -1,4 +1,4 @@
-"""The progress bar, and the check of output files."""
+"""The progress bar, and the claim on output files."""
 
 import time
 
@@ -34,9 +34,13 @@ def test_no_progress_is_drawn_without_a_terminal(monkeypatch, capsys):
 
 @pytest.mark.parametrize("name", ["nowhere/file", "."])
 def test_an_unwritable_path_is_a_file_error(tmp_path, name):
-    with pytest.raises(FileError, match=r"cannot be written|is a directory"):
-        terminal.check_writable(tmp_path / name)
-    terminal.check_writable(tmp_path / "file")
+    with (
+        pytest.raises(FileError, match=r"cannot be written|is a directory"),
+        terminal.claim_outputs({"--out": tmp_path / name}),
+    ):
+        pass
+    with terminal.claim_outputs({"--out": tmp_path / "file"}):
+        assert [file.name for file in tmp_path.iterdir()] == ["file.lock"]
     assert not list(tmp_path.iterdir())
 
 

@@ -41,15 +41,3 @@ def test_an_excerpt_is_one_short_line():
         assert (
             "\n" not in files.excerpt(data) and len(files.excerpt(data)) < 300 and files.excerpt(data).endswith("...'")
         )
-
-
-def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path):
-    target = tmp_path / "file"
-    target.write_bytes(b"old")
-    with pytest.raises(KeyError), files.atomic_write(target) as file:
-        file.write(b"half")
-        raise KeyError
-    assert target.read_bytes() == b"old" and list(tmp_path.iterdir()) == [target]
-    with files.atomic_write(target) as file:
-        file.write(b"new")
-    assert target.read_bytes() == b"new" and list(tmp_path.iterdir()) == [target]

@@ -76,7 +76,7 @@ def fetched(tmp_path):
 
 
 def test_a_valid_archive_is_installed_and_loads_by_name(server, tmp_path):
-    folder = data.fetch("Toy", url=f"{server}/toy.zip", sha256=checksum())
+    folder = data.fetch("Toy", url=f"{server}/toy.zip", sha256=checksum(), allow_http=True)
     assert fetched(tmp_path) == ["toy"] and folder == data.fetch("toy")
     assert len(data.load("toy").train) == 3
 
@@ -84,43 +84,43 @@ def test_a_valid_archive_is_installed_and_loads_by_name(server, tmp_path):
 def test_a_truncated_download_is_an_error_and_is_resumed(server, tmp_path):
     size = len(Server.content)
     with pytest.raises(DataError, match=f"broke off at byte {size // 2}.*run it again to resume"):
-        data.fetch("toy", url=f"{server}/truncated.zip", sha256=checksum())
-    assert fetched(tmp_path) == ["toy.zip.part"]
-    data.fetch("toy", url=f"{server}/toy.zip", sha256=checksum())
+        data.fetch("toy", url=f"{server}/truncated.zip", sha256=checksum(), allow_http=True)
+    assert fetched(tmp_path) == ["toy.archive.part"]
+    data.fetch("toy", url=f"{server}/toy.zip", sha256=checksum(), allow_http=True)
     assert Server.requested_ranges == [None, f"bytes={size // 2}-"] and fetched(tmp_path) == ["toy"]
 
 
 def test_an_archive_with_another_checksum_is_refused(server, tmp_path):
     with pytest.raises(DataError, match=f"the SHA-256 is {checksum()}, expected {'0' * 64}"):
-        data.fetch("toy", url=f"{server}/toy.zip", sha256="0" * 64)
+        data.fetch("toy", url=f"{server}/toy.zip", sha256="0" * 64, allow_http=True)
     assert fetched(tmp_path) == []
 
 
 @pytest.mark.parametrize("path", ["toy.zip", "stubborn.zip"])
 @pytest.mark.parametrize("content", ["another file", "the whole file", "more than the file"])
 def test_a_resumed_download_is_correct_whatever_the_partial_file_is(server, tmp_path, path, content):
-    partial = tmp_path / "cache" / "datasets" / "toy.zip.part"
+    partial = tmp_path / "cache" / "datasets" / "toy.archive.part"
     partial.parent.mkdir(parents=True)
     partial.write_bytes(
         {"another file": b"x" * 100, "the whole file": Server.content}.get(content, Server.content + b"more")
     )
-    data.fetch("toy", url=f"{server}/{path}", sha256=checksum())
+    data.fetch("toy", url=f"{server}/{path}", sha256=checksum(), allow_http=True)
     assert fetched(tmp_path) == ["toy"]
 
 
 def test_a_server_that_ignores_ranges_is_read_from_the_beginning(server, tmp_path):
     (tmp_path / "file.part").write_bytes(Server.content[:50])
-    data.download(f"{server}/stubborn.zip", tmp_path / "file")
+    data.download(f"{server}/stubborn.zip", tmp_path / "file", allow_http=True)
     assert (tmp_path / "file").read_bytes() == Server.content
 
 
 def test_a_refused_download_is_an_error(server):
     with pytest.raises(DataError, match="the server answers 404"):
-        data.fetch("toy", url=f"{server}/missing.zip")
+        data.fetch("toy", url=f"{server}/missing.zip", allow_http=True)
     with pytest.raises(DataError, match="broke off at byte 0"):
-        data.fetch("toy", url="http://127.0.0.1:9/toy.zip")
-    with pytest.raises(OptionError, match="begins with http"):
-        data.fetch("toy", url="file:///etc/passwd")
+        data.fetch("toy", url="http://127.0.0.1:9/toy.zip", allow_http=True)
+    with pytest.raises(OptionError, match="begins with https"):
+        data.fetch("toy", url="file:///etc/passwd", allow_http=True)
 
 
 def test_a_dataset_of_another_size_is_refused(server, tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from holobind import data
-from holobind.errors import DataError
+from holobind.errors import FileError
 
 
 def test_statistics_are_those_of_the_dense_matrices():
@@ -29,7 +29,7 @@ def test_the_plot_is_a_png_or_an_error_that_names_the_file(tmp_path):
     dataset = data.synthetic("bibtex", scale=0.05)
     data.plot(dataset, tmp_path / "plot.png")
     assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-    with pytest.raises(DataError, match=r"missing/plot.png: No such file"):
+    with pytest.raises(FileError, match=r"missing/plot.png cannot be written \(No such file"):
         data.plot(dataset, tmp_path / "missing" / "plot.png")
 
 

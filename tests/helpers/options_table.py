@@ -20,7 +20,7 @@ def table():
                 lines.append(f"| `{option.name}` | {option.values.allowed} | {option.help} | {option.default_text} |")
         lines.append("")
     lines += ["Only the command line, or only the estimator, has these:", "", "| option | of | why |", "|---|---|---|"]
-    lines += [f"| `--{name}` | command line | {why} |" for name, why in COMMAND_LINE_ONLY.items()]
+    lines += [f"| `--{name.replace('_', '-')}` | command line | {why} |" for name, why in COMMAND_LINE_ONLY.items()]
     lines += [f"| `{name}` | estimator | {why} |" for name, why in ESTIMATOR_ONLY.items()]
     return "\n".join(lines) + "\n"
 

@@ -76,11 +76,6 @@ def same(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-def timeless(history):
-    """The entries of a history that do not depend on the clock."""
-    return [{k: v for k, v in entry.items() if k not in ("seconds", "rows per second")} for entry in history]
-
-
 def main(arguments=None, connection=None):
     """The script; `connection` receives the epoch and step after every step."""
     parser = argparse.ArgumentParser()

@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 LABEL = re.compile(r"\+?\d+(\.0*)?")
 FEATURE = re.compile(r"\+?\d+")
+MAX_IDS = 1 << 24  # of a small file
 
 
 class InvalidFile(Exception):  # noqa: N818
@@ -46,7 +47,7 @@ def read_by_definition(content, one_based=False):
         lines.pop()
     header = re.fullmatch(r"#?[ \t]*(\d+)[ \t]+(\d+)[ \t]+(\d+)[ \t]*\r?", lines[0])
     sizes = tuple(map(int, header.groups())) if header else None
-    if sizes and max(sizes) >= 2**31:
+    if sizes and (sizes[0] >= 2**31 or max(sizes[1:]) > MAX_IDS):
         raise InvalidFile(1)
     rows, empty = [], []
     for number, line in enumerate(lines[1:] if header else lines, 2 if header else 1):
@@ -79,14 +80,14 @@ def _row(line, number, sizes, base):
                 if not LABEL.fullmatch(label):
                     raise InvalidFile(number)
                 labels.append(int(Fraction(label)) - base)
-                if not 0 <= labels[-1] < (sizes[2] if sizes else 2**31 - 1):
+                if not 0 <= labels[-1] < (sizes[2] if sizes else MAX_IDS):
                     raise InvalidFile(number)
             continue
         feature, colon, value = token.partition(":")
         if not colon or not FEATURE.fullmatch(feature) or not NUMBER.fullmatch(value):
             raise InvalidFile(number)
         f = int(feature) - base
-        if not 0 <= f < (sizes[1] if sizes else 2**31 - 1) or f in features:
+        if not 0 <= f < (sizes[1] if sizes else MAX_IDS) or f in features:
             raise InvalidFile(number)
         try:
             features[f] = nearest(value)

@@ -14,10 +14,10 @@ from holobind import model_file
 from holobind._threads import num_threads
 from holobind.data.batches import SparseExamples
 from holobind.data.csr import binary_labels, normalise_rows
-from holobind.errors import FileError, OptionError
+from holobind.errors import FileError
 from holobind.ridge_knn import RidgeKnn, network
 from holobind.ridge_knn.encoder import Encoder
-from holobind.ridge_knn.fit_forest import N_TREES, fit_forest
+from holobind.ridge_knn.fit_forest import N_TREES
 
 
 @pytest.fixture(scope="module")
@@ -246,12 +246,11 @@ def test_headers_with_impossible_values_are_refused(model, tmp_path, where, name
         hb.load(tmp_path / "m")
 
 
-def test_forests_with_too_large_tables_are_refused():
-    X, Y = parity()
-    packed = RidgeKnn.from_weights(
-        torch.zeros(20, 12), torch.zeros(12), X, Y, knn_weight=0, forest=fit_forest(X, Y, n_trees=1), forest_weight=0.5
-    )
-    packed.check_loaded()
-    packed.forest.roots = torch.full((10**7,), -1, dtype=torch.int32)
-    with pytest.raises(OptionError, match="a table of its forest would have 12800000000 entries; at most 1073741824"):
-        packed.check_loaded()
+def test_the_tables_of_a_forest_are_counted_before_they_are_made():
+    with torch.device("meta"):
+        small = RidgeKnn(20, 12, 3, rows=1000, forest={"n_trees": 1, "n_splits": 10}, forest_weight=0.5)
+        many_leaves = RidgeKnn(20, 10**5, 3, rows=1000, forest={"n_trees": 1, "n_splits": 10**5}, forest_weight=0.5)
+        many_rows = RidgeKnn(20, 12, 3, rows=10**8, forest={"n_trees": 100, "n_splits": 100}, forest_weight=0.5)
+    assert small.working_bytes() < 1e6
+    assert many_leaves.working_bytes() > 4 * 1e10
+    assert many_rows.working_bytes() > 16 * 1e10

@@ -261,11 +261,11 @@ def test_progress_ends_at_one():
 @pytest.mark.parametrize(
     ("change", "error", "text"),
     [
-        ({"X": np.ones((40, 3))}, hb.DTypeError, "X must be a scipy sparse array, got ndarray"),
-        ({"Y": [[1]]}, hb.DTypeError, "Y must be a scipy sparse array, got list"),
+        ({"X": np.ones((40, 3))}, hb.DTypeError, "X: wants a scipy sparse matrix, got ndarray"),
+        ({"Y": [[1]]}, hb.DTypeError, "Y: wants a scipy sparse matrix, got list"),
         ({"X": csr_array((7, 3))}, hb.ShapeError, "same number of rows, at least 1; got 7 and 40 rows"),
         ({"Y": csr_array((40, 3))}, hb.ShapeError, "Y has 3 labels, but the codebook has 12"),
-        ({"X": csr_array(np.full((40, 2), np.nan))}, hb.DTypeError, "X must be finite, but holds NaN or infinity"),
+        ({"X": csr_array(np.full((40, 2), np.nan))}, hb.DataError, "X: it holds a NaN or a number too large"),
         ({"l2": 0}, hb.OptionError, "l2 must be a positive number, or None to choose it; got 0"),
         ({"l2": float("nan")}, hb.OptionError, "l2 must be a positive number"),
         ({"bias": -1}, hb.OptionError, "bias must be a finite number, 0 or larger .0 for none.; got -1"),

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.training import CONFIG, data, main, model, run, same, timeless, weights
+from helpers.training import CONFIG, data, main, model, run, same, weights
 from safetensors.torch import load_file
 from torch import nn
 from torch.testing import assert_close
@@ -75,7 +75,7 @@ def test_one_seed_gives_one_model_whatever_torchs_own_generator_is_at(split, wha
         before = torch.get_rng_state()
         found.append(run(split, one).history)
         assert torch.equal(torch.get_rng_state(), before)  # it is the caller's, and is not changed
-    assert same(weights(made[0]), weights(made[1])) and timeless(found[0]) == timeless(found[1])
+    assert same(weights(made[0]), weights(made[1])) and found[0] == found[1]
     run(split, made[2], {"seed": 6})
     assert not same(weights(made[0]), weights(made[2]))
 
@@ -216,8 +216,10 @@ def test_the_log_has_a_line_of_json_for_each_epoch(split, tmp_path):
     log = tmp_path / "log.jsonl"
     log.write_text("of an earlier run\n")
     state = run(split, model(split), log=log)
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    assert lines == state.history and [line["epoch"] for line in lines] == [1, 2, 3, 4]
+    first, *lines = log.read_text().splitlines()
+    lines = [json.loads(line) for line in lines]
+    assert first == "of an earlier run" and [line["epoch"] for line in lines] == [1, 2, 3, 4]
+    assert lines == [entry | times for entry, times in zip(state.history, state.timings, strict=True)]
     assert all(set(line) == {"epoch", "loss", "P@1", "seconds", "rows per second"} for line in lines)
 
 
@@ -287,7 +289,7 @@ def test_an_interrupted_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
     found, again, restarts = interrupted(split, model(split, what), tmp_path / "c", 6, what)
     assert restarts >= 6
     assert same(weights(found), weights(straight))
-    assert timeless(again.history) == timeless(state.history) and again.best_epoch == state.best_epoch
+    assert again.history == state.history and again.best_epoch == state.best_epoch
 
 
 def test_a_finished_run_is_not_trained_again(split, tmp_path):
@@ -360,7 +362,9 @@ def test_a_checkpoint_is_renamed_into_place_and_what_a_kill_left_is_removed(spli
         with pytest.raises(Killed):
             run(split, model(split), checkpoint=path)
     assert path.read_bytes() == old and names(tmp_path) == ["c"]
-    (tmp_path / "c.123.part").write_bytes(b"half")
+    left = tmp_path / ".holobind-4194305-0123456789abcdef.part"  # by a number that no process has
+    left.mkdir()
+    (left / "c").write_bytes(b"half")
     run(split, model(split), checkpoint=path)
     assert names(tmp_path) == ["c"] and path.read_bytes() != old
 
@@ -374,6 +378,8 @@ def test_a_checkpoint_is_renamed_into_place_and_what_a_kill_left_is_removed(spli
         {"batch_size": 16},
         {"epochs": 5},
         "labels",
+        "features",
+        "values",
         "rows",
         "model",
         "head",
@@ -389,6 +395,14 @@ def test_a_checkpoint_of_another_run_is_refused(split, tmp_path, change):
         Y = split.Y.copy()
         Y.indices = (Y.indices + 1) % Y.shape[1]
         other = hb.data.Split(split.X, Y)
+    elif change in ("features", "values"):
+        X = split.X.copy()
+        if change == "values":
+            X.data[len(X.data) // 3] += 0.25
+        else:
+            X.indices[X.indptr[7]] = np.setdiff1d(np.arange(X.shape[1]), X[[7]].indices)[0]
+            X.sort_indices()
+        other = hb.data.Split(X, split.Y)
     elif change == "rows":
         other = hb.data.Split(split.X[:-1], split.Y[:-1])
     elif change == "model":
@@ -453,14 +467,31 @@ def test_a_damaged_or_foreign_checkpoint_is_refused_in_one_line(split, tmp_path,
     assert str(path) in str(error.value) and "\n" not in str(error.value)
 
 
-def test_the_log_of_a_resumed_run_has_every_epoch_once(split, tmp_path):
-    """A kill between the line of an epoch and its checkpoint must not leave that line twice."""
+@pytest.mark.parametrize("when", ["before the checkpoint", "between the checkpoint and the log", "within a line"])
+def test_the_log_of_a_resumed_run_has_every_epoch_once(split, tmp_path, monkeypatch, when):
+    """Also where the run is killed between an epoch's checkpoint and its line. Lines of others stay."""
     log, path = tmp_path / "log", tmp_path / "c"
-    with pytest.raises(Killed):  # reported between the two
-        run(split, model(split), checkpoint=path, log=log, on_progress=killing_at(3, 0))
-    assert len(log.read_text().splitlines()) == 3
+    log.write_text('{"epoch": 4}\nof an earlier run')
+    add_lines = loop.add_lines
+
+    def add_all_but_the_third(log, lines):
+        if lines and '"epoch": 3' in lines[0]:
+            if when == "within a line":
+                log.open("a").write(lines[0][:20])
+            raise Killed
+        add_lines(log, lines)
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        if when == "before the checkpoint":
+            run(split, model(split), checkpoint=path, log=log, on_progress=killing_at(3, 0))
+        patch.setattr(loop, "add_lines", add_all_but_the_third)
+        run(split, model(split), checkpoint=path, log=log)
     state = run(split, model(split), checkpoint=path, log=log, resume=True)
-    assert [json.loads(line) for line in log.read_text().splitlines()] == state.history and len(state.history) == 4
+    found = log.read_text().splitlines()
+    assert found[:2] == ['{"epoch": 4}', "of an earlier run"] and found[-1].startswith('{"epoch": 4, ')
+    lines = [entry | times for entry, times in zip(state.history, state.timings, strict=True)]
+    assert [json.loads(line) for line in found[2:] if line.endswith("}")] == lines
+    assert len(found) == 2 + 4 + (when == "within a line")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -476,7 +507,7 @@ def test_a_signal_leaves_a_checkpoint_and_restores_the_handlers(split, tmp_path,
     assert signal.getsignal(number) is before
     straight, made = model(split), model(split)
     state, again = run(split, straight), run(split, made, checkpoint=tmp_path / "c", resume=True)
-    assert same(weights(straight), weights(made)) and timeless(state.history) == timeless(again.history)
+    assert same(weights(straight), weights(made)) and state.history == again.history
 
 
 @pytest.mark.parametrize("seconds", [0.0, 2.0])
@@ -536,7 +567,7 @@ def test_a_run_killed_at_random_steps_and_resumed_has_the_weights_of_an_uninterr
     state = run(split, straight)
     assert same(load_file(f"{out}.safetensors"), weights(straight))
     again = json.loads(Path(f"{out}.json").read_text())
-    assert timeless(again["history"]) == timeless(state.history)
+    assert again["history"] == state.history
     assert names(tmp_path) == ["c", "run.json", "run.safetensors"]
 
 

@@ -26,13 +26,12 @@ CONFIGS = {
 }
 TINY = {
     "embedding_dim": 6,
-    "filters": 3,
-    "hidden_size": 4,
     "hidden": (5,),
     "batch_size": 16,
     "epochs": 3,
     "patience": 0,
 }
+SIZE = {"cnn": {"filters": 3}, "lstm": {"hidden_size": 4}}
 every_network = pytest.mark.parametrize("network", ["cnn", "lstm"])
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -52,7 +51,7 @@ def few(calls):
 
 
 def tiny(few, network, **options):
-    return learn(few, *configs(network=network, **TINY | options))
+    return learn(few, *configs(network=network, **TINY | SIZE[network] | options))
 
 
 def same(one, other):
@@ -86,7 +85,7 @@ def test_a_loaded_model_is_the_saved_one(few, tmp_path, network, options):
 
 @every_network
 def test_an_interrupted_and_resumed_run_has_the_weights_of_an_uninterrupted_one(few, tmp_path, network):
-    config = configs(network=network, **TINY)
+    config = configs(network=network, **TINY, **SIZE[network])
     whole, stops = learn(few, *config), [(0, 2), (1, 1), (1, 4), (2, 3)]
 
     def stopping(state, config):
@@ -103,7 +102,7 @@ def test_an_interrupted_and_resumed_run_has_the_weights_of_an_uninterrupted_one(
 
 @pytest.mark.parametrize("change", [{"max_tokens": 9}, {"vocab_size": 99}, {"filters": 4}], ids=str)
 def test_a_run_with_other_tokens_is_not_continued(few, tmp_path, change):
-    options = {"network": "cnn", **TINY}
+    options = {"network": "cnn", **TINY, **SIZE["cnn"]}
     learn(few, *configs(**options), checkpoint=tmp_path / "c")
     with pytest.raises(hb.FileError, match="a run with other data or options"):
         learn(few, *configs(**options | change), checkpoint=tmp_path / "c", resume=True)

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from holobind._files import atomic_write, write_errors
 from holobind.cli import train as train_cli
-from holobind.cli.arguments import Data, Json
-from holobind.cli.terminal import check_writable, interrupted, print_json, print_rich, progress
+from holobind.cli.arguments import Data, Json, MaxUncompressed
+from holobind.cli.terminal import claim_outputs, interrupted, print_json, print_rich, progress
 from holobind.errors import FileError, TrainingInterrupted
 from holobind.training.config import OPTIONS
 
@@ -27,6 +28,7 @@ def compare(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help=OPTIONS["seed"].help)] = 0,
     out: Annotated[Path, typer.Option(help="Directory for compare.json and compare.png.")] = Path("compare"),
+    max_uncompressed: MaxUncompressed = None,
     as_json: Json = False,
 ) -> None:
     """Train models with linear and holographic heads, and compare them.
@@ -43,15 +45,16 @@ def compare(
     from holobind.cli import plots
     from holobind.cli.comparison import run_candidates, table
     from holobind.data import load
+    from holobind.data.formats import input_files
 
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"{out} cannot be made a directory ({error.strerror}); choose another --out") from error
-    for name in ("compare.json", "compare.png"):
-        check_writable(out / name)
-    with progress() as report:
-        dataset = load(data, on_progress=report)
+    table_path, plot_path = out / "compare.json", out / "compare.png"
+    outputs = {"the table": table_path, "the plot": plot_path}
+    with claim_outputs(outputs, input_files(data)), progress() as report:
+        dataset = load(data, max_uncompressed=max_uncompressed, on_progress=report)
         try:
             rows = run_candidates(
                 dataset,
@@ -62,14 +65,15 @@ def compare(
             )
         except TrainingInterrupted as stopped:
             raise interrupted("stopped; no file was written") from stopped
-    found = {"data": dataset.name, "training rows": len(dataset.train), "labels": dataset.n_labels, "rows": rows}
-    title = f"{dataset.name}: {len(dataset.train):,} training rows, {dataset.n_labels:,} labels"
-    plots.comparison([row for row in rows if "skipped" not in row], out / "compare.png", title)
-    (out / "compare.json").write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        found = {"data": dataset.name, "training rows": len(dataset.train), "labels": dataset.n_labels, "rows": rows}
+        title = f"{dataset.name}: {len(dataset.train):,} training rows, {dataset.n_labels:,} labels"
+        plots.comparison([row for row in rows if "skipped" not in row], plot_path, title)
+        with write_errors(table_path), atomic_write(table_path, "w") as file:
+            file.write(json.dumps(found, indent=1) + "\n")
     if as_json:
         print_json(found)
         return
-    print_rich(f"wrote {out / 'compare.png'} and {out / 'compare.json'}")
+    print_rich(f"wrote {plot_path} and {table_path}")
     for row in rows:
         if "skipped" in row:
             print_rich(f"{row['name']}: skipped, because {row['skipped']}")

@@ -84,7 +84,7 @@ def _measure(model: Model, test: Split, dataset: str) -> Row:
         "parameters": sizes["parameters"],
         "output layer": sizes["output layer"],
         "epochs": len(training["history"]) if training else None,
-        "train seconds": model.metadata["seconds"],
+        "train seconds": model.metadata["timings"]["training"],
         "predict rows/s": round(len(test) / min(seconds), 1),
     }
 

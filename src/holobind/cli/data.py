@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holobind.cli.arguments import Json
+from holobind._files import check_outputs
+from holobind.cli.arguments import Json, MaxUncompressed, byte_size
 from holobind.cli.terminal import print_json, progress
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def stats(
     path: Annotated[Path, typer.Argument(help="A directory, a file, or the name of a fetched dataset.")],
     plot: Annotated[Path | None, typer.Option("--plot", help="Write histograms to this PNG.")] = None,
     one_based: OneBased = False,
+    max_uncompressed: MaxUncompressed = None,
     as_json: Json = False,
 ) -> None:
     """Print the statistics of a dataset, and for comparison those of the paper's eight datasets.
@@ -40,9 +42,11 @@ def stats(
         holobind data stats bibtex --plot bibtex.png
     """
     from holobind import data
+    from holobind.data.formats import input_files
 
+    check_outputs({"--plot": plot}, input_files(path))
     with progress() as on_progress:
-        dataset = data.load(path, one_based=one_based, on_progress=on_progress)
+        dataset = data.load(path, one_based=one_based, max_uncompressed=max_uncompressed, on_progress=on_progress)
         found = data.statistics(dataset)
         if plot:
             data.plot(dataset, plot)
@@ -59,6 +63,7 @@ def convert(
     to: Annotated[str | None, typer.Option("--to", help="The format: xml, svmlight, npz, text, tsv or jsonl.")] = None,
     compression: Compression = "",
     one_based: OneBased = False,
+    max_uncompressed: MaxUncompressed = None,
     as_json: Json = False,
 ) -> None:
     """Convert a dataset to another format.
@@ -75,7 +80,13 @@ def convert(
 
     with progress() as on_progress:
         dataset = data.convert(
-            source, target, to, compression=compression, one_based=one_based, on_progress=on_progress
+            source,
+            target,
+            to,
+            compression=compression,
+            one_based=one_based,
+            max_uncompressed=max_uncompressed,
+            on_progress=on_progress,
         )
     _report(dataset, target, as_json)
 
@@ -151,6 +162,12 @@ def fetch(
         typer.Option("--url", help="Download the archive from this address. An interrupted download is resumed."),
     ] = None,
     sha256: Annotated[str | None, typer.Option("--sha256", help="Expected checksum of the archive.")] = None,
+    allow_http: Annotated[bool, typer.Option("--allow-http", help="Accept addresses without encryption.")] = False,
+    max_download: Annotated[
+        int | None,
+        typer.Option("--max-download", parser=byte_size, metavar="SIZE", help="Largest download.  \\[default: 4 GB]"),
+    ] = None,
+    max_uncompressed: MaxUncompressed = None,
     as_json: Json = False,
 ) -> None:
     """Install a public dataset in the cache directory, after comparing its size with the published statistics.
@@ -166,11 +183,28 @@ def fetch(
         holobind data fetch eurlex-4k --url https://example.org/eurlex.zip --sha256 9f86d0...
     """
     from holobind import data
+    from holobind.data.registry import MAX_DOWNLOAD_BYTES
+
+    found: list[str] = []
+
+    def show_sha256(checksum: str) -> None:
+        found.append(checksum)
+        typer.echo(f"SHA-256 {checksum}", err=True)
 
     with progress() as on_progress:
-        folder = data.fetch(name, file, url=url, sha256=sha256, on_progress=on_progress)
+        folder = data.fetch(
+            name,
+            file,
+            url=url,
+            sha256=sha256,
+            allow_http=allow_http,
+            max_download=max_download or MAX_DOWNLOAD_BYTES,
+            max_uncompressed=max_uncompressed,
+            on_sha256=show_sha256,
+            on_progress=on_progress,
+        )
     if as_json:
-        print_json({"name": data.published(name).key, "path": str(folder)})
+        print_json({"name": data.published(name).key, "path": str(folder), "sha256": found[0] if found else None})
     else:
         typer.echo(folder)
 

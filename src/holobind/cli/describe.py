@@ -1,16 +1,23 @@
 """A model in words and numbers, for `holobind train` and `holobind inspect`."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from rich.table import Table
 
+from holobind._checks import printable
 from holobind.model import Model
 
 N_FREQUENT_LABELS = 5
+MAX_CELL_CHARACTERS = 400  # of a value in the table
+# The errors of metadata of other types than holobind writes: a model file may hold any JSON.
+METADATA_ERRORS = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+Result = TypeVar("Result")
 
 
 def description(model: Model) -> dict[str, Any]:
     """What a model is, what it was trained on and how large it is, as JSON values."""
+    no_results: dict[str, float] = {}
     frequent = model.frequencies.counts.argsort(kind="stable")[::-1][:N_FREQUENT_LABELS].tolist()
     return {
         "summary": summary(model),
@@ -21,7 +28,7 @@ def description(model: Model) -> dict[str, Any]:
         "most frequent labels": frequent if model.label_names is None else [model.label_names[i] for i in frequent],
         "training rows": model.frequencies.n_rows,
         **model.sizes(),
-        "validation": validation(model.metadata),
+        "validation": _tolerant(lambda: validation(model.metadata), no_results),
         "metadata": model.metadata,
     }
 
@@ -40,19 +47,31 @@ def table(described: dict[str, Any]) -> Table:
         "output layer": f"{described['output layer']:,} parameters, {relative_count(fewer_outputs)} in a linear output "
         f"layer ({n_linear:,})",
         "training data": f"{metadata.get('data') or 'unnamed'}, {described['training rows']:,} rows",
-        "training time": f"{metadata['seconds']:,.1f} s" if "seconds" in metadata else None,
-        "seed": metadata.get("config", {}).get("seed"),
+        "seed": _tolerant(lambda: metadata["config"]["seed"], None),
         "validation": ", ".join(f"{name} {value}" for name, value in described["validation"].items()),
-        "test": metric_summary(metadata.get("test") or {}),
+        "test": _tolerant(lambda: metric_summary(metadata.get("test") or {}), ""),
         "written by": f"holobind {metadata['holobind']}" if "holobind" in metadata else None,
     }
     shown = Table(
-        show_header=False, title=f"{described['path']}, {file_size(described['bytes'])}", title_justify="left"
+        show_header=False, title=_cell(f"{described['path']}, {file_size(described['bytes'])}"), title_justify="left"
     )
     for name, value in rows.items():
         if value not in (None, ""):
-            shown.add_row(name, str(value))
+            shown.add_row(name, _cell(value))
     return shown
+
+
+def _cell(value: object) -> str:
+    """A value as printable text of bounded length: a terminal would obey control characters in it."""
+    return printable(str(value), MAX_CELL_CHARACTERS)
+
+
+def _tolerant(read: Callable[[], Result], otherwise: Result) -> Result:
+    """What `read` finds in metadata, or `otherwise` if they are not as holobind writes them."""
+    try:
+        return read()
+    except METADATA_ERRORS:
+        return otherwise
 
 
 def summary(model: Model) -> str:

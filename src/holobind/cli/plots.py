@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holobind.errors import FileError
+from holobind._files import atomic_write, write_errors
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -103,7 +103,5 @@ def _log_x(axes: "Axes") -> None:
 
 
 def _save(figure: "Figure", path: Path) -> None:
-    try:
-        figure.savefig(path, format="png", dpi=120)
-    except OSError as error:
-        raise FileError(f"{path} cannot be written ({error.strerror or error}); choose another path") from error
+    with write_errors(path), atomic_write(path) as file:
+        figure.savefig(file, format="png", dpi=120)

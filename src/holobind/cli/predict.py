@@ -3,17 +3,21 @@
 import json
 import math
 import sys
-from itertools import chain
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import IO, Annotated, Any
 
 import typer
 
-from holobind.cli.arguments import Data, Json, ModelFile
-from holobind.cli.terminal import check_writable, print_json, print_rich, progress
-from holobind.errors import DataError
+from holobind._files import atomic_write, write_errors
+from holobind.cli.arguments import Data, Json, MaxUncompressed, ModelFile
+from holobind.cli.terminal import claim_outputs, print_json, print_rich, progress
+from holobind.errors import DataError, OptionError
 
 app = typer.Typer()
+
+STDIN_HANDLE = 0
 
 
 @app.command()
@@ -21,6 +25,7 @@ def evaluate(
     model: ModelFile,
     data: Data,
     k: Annotated[int, typer.Option("--k", "-k", min=1, help="Largest k of the metrics.")] = 5,
+    max_uncompressed: MaxUncompressed = None,
     as_json: Json = False,
 ) -> None:
     """Compute P@k, nDCG@k, PSP@k and other metrics of a model.
@@ -37,7 +42,7 @@ def evaluate(
 
     loaded = hb.load(model)
     with progress() as report:
-        dataset = hb.data.load(data, on_progress=report)
+        dataset = hb.data.load(data, max_uncompressed=max_uncompressed, on_progress=report)
         if dataset.tfidf is not None and not loaded.reads_texts:
             raise DataError(f"{data} has only texts, and this model reads features; train a model on texts")
         split = dataset.train if dataset.test is None else dataset.test
@@ -68,6 +73,7 @@ def predict(
         bool, typer.Option("--skip-bad", help="Write the error of an invalid line in its place, and continue.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Output file, also .gz, .bz2 or .xz.  \\[default: stdout]")] = None,
+    max_uncompressed: MaxUncompressed = None,
     as_json: Annotated[bool, typer.Option("--json", help="No effect: the output is always JSON lines.")] = False,
 ) -> None:
     """Predict the labels of each input line; write one line of JSON for each.
@@ -93,32 +99,42 @@ def predict(
     """
     import holobind as hb
     from holobind.cli import stream
-    from holobind.data.files import OPEN_COMPRESSED
 
-    if out is not None:
-        check_writable(out)
+    if math.isnan(threshold):
+        raise OptionError("--threshold must be a number; got nan")
+
     path = None if str(source) == "-" else source
-    loaded = hb.load(model)
-    if path is None and sys.stdin.isatty():
-        typer.echo("Each input line gets one output line; Ctrl-D ends.", err=True)
-    batches = stream.predictions(
-        loaded,
-        stream.read_chunks(path),
-        k,
-        format=format,
-        source=stream.STDIN if path is None else str(path),
-        names=names,
-        threshold=threshold,
-        on_error=(lambda error: typer.echo(f"holobind: {error}", err=True)) if skip_bad else None,
-    )
-    first = next(batches, [])  # before the output file is opened: an error here must not empty the file
-    file = (
-        typer.get_binary_stream("stdout") if out is None else OPEN_COMPRESSED.get(out.suffix.lower(), open)(out, "wb")
-    )
-    try:
-        for batch in chain([first], batches):
+    with claim_outputs({"--out": out}, [model, STDIN_HANDLE if path is None else path]), _open_output(out) as file:
+        loaded = hb.load(model)
+        if path is None and sys.stdin is not None and sys.stdin.isatty():
+            typer.echo("Each input line gets one output line; Ctrl-D ends.", err=True)
+        batches = stream.predictions(
+            loaded,
+            stream.read_chunks(path, max_uncompressed),
+            k,
+            format=format,
+            source=stream.STDIN if path is None else str(path),
+            names=names,
+            threshold=threshold,
+            on_error=(lambda error: typer.echo(f"holobind: {error}", err=True)) if skip_bad else None,
+        )
+        for batch in batches:
             file.write("".join(json.dumps(prediction, ensure_ascii=False) + "\n" for prediction in batch).encode())
             file.flush()
-    finally:
-        if out is not None:
-            file.close()
+
+
+@contextmanager
+def _open_output(path: Path | None) -> Iterator[IO[Any]]:
+    """Standard output, or a file, compressed if its name says so, that is written whole or not at all."""
+    from holobind.data.files import OPEN_COMPRESSED
+
+    if path is None:
+        yield typer.get_binary_stream("stdout")
+        return
+    compress = OPEN_COMPRESSED.get(path.suffix.lower())
+    with write_errors(path), atomic_write(path) as raw:
+        if compress is None:
+            yield raw
+            return
+        with compress(raw, "wb") as file:
+            yield file

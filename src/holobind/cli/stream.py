@@ -22,8 +22,9 @@ import numpy as np
 
 from holobind._types import CsrArray
 from holobind.data.csr import from_arrays
-from holobind.data.files import BOM, DECOMPRESSION_ERRORS, open_binary
-from holobind.data.sparse_text import HEADER, MAX_LINE_BYTES, parse_features
+from holobind.data.files import BOM, DECOMPRESSION_ERRORS, MAX_LINE_BYTES, damaged, open_binary
+from holobind.data.sparse_text import HEADER, parse_features, read_counts
+from holobind.data.text_files import has_lone_surrogate
 from holobind.errors import DataError, OptionError
 from holobind.model import Model
 
@@ -39,19 +40,27 @@ Prediction = dict[str, Any]
 FeatureValues = dict[int, float]
 
 
-def read_chunks(path: Path | None) -> Iterator[bytes]:
-    """Read a file, decompressed if its name says so, or standard input (None), in chunks as they arrive."""
+def read_chunks(path: Path | None, max_uncompressed: int | None = None) -> Iterator[bytes]:
+    """Read a file or a pipe, decompressed if its name says so, or standard input (None), in chunks as they arrive.
+
+    max_uncompressed   bytes to which a compressed file may expand; by default 100 times its size, and at least 64 MB
+    """
     if path is None:
-        while chunk := sys.stdin.buffer.read1(CHUNK_BYTES):  # type: ignore[union-attr]
-            yield chunk
+        if sys.stdin is None:
+            raise DataError(f"{STDIN} is closed; give a file, or pipe lines to this command")
+        try:
+            while chunk := sys.stdin.buffer.read1(CHUNK_BYTES):  # type: ignore[union-attr]
+                yield chunk
+        except OSError as error:  # a directory, for example
+            raise DataError(f"{STDIN}: {error.strerror or error}") from error
         return
-    with open_binary(path) as (stream, _):
+    with open_binary(path, max_uncompressed, pipes=True) as (stream, _):
         read = getattr(stream, "read1", stream.read)  # `read` of an unbuffered file returns what one read gives, too
         try:
             while chunk := read(CHUNK_BYTES):
                 yield chunk
         except DECOMPRESSION_ERRORS as error:
-            raise DataError(f"{path}: the {path.suffix} data is damaged or ends too early ({error})") from error
+            raise damaged(path, error) from error
 
 
 def predictions(
@@ -139,11 +148,11 @@ class _LineParser:
 
     def is_header(self, line: bytes) -> bool:
         header = HEADER.fullmatch(line) if self.format == "xml" else None
-        if header and int(header[2]) != self.n_features:
+        n_features = read_counts(header)[1] if header else self.n_features
+        if n_features != self.n_features:
             hint = " made from texts; give it the texts" if self.reads_texts else ""
             raise DataError(
-                f"{self.source}:1: the header declares {int(header[2])} features; "
-                f"this model reads {self.n_features}{hint}"
+                f"{self.source}:1: the header declares {n_features} features; this model reads {self.n_features}{hint}"
             )
         return header is not None
 
@@ -192,6 +201,8 @@ class _LineParser:
         except (ValueError, RecursionError) as error:
             return self._error(number, f"not JSON ({' '.join(str(error).split())[:80]})")
         if isinstance(record, dict) and self.reads_texts and isinstance(record.get("text"), str):
+            if has_lone_surrogate([record["text"]]):
+                return self._error(number, "the text has half a surrogate pair, which is no character")
             return str(record["text"])
         if not isinstance(record, dict) or not isinstance(record.get("features"), dict) or not self.n_features:
             return self._error(number, f"found {line.decode(errors='backslashreplace')[:60]}")
@@ -200,7 +211,8 @@ class _LineParser:
             if len(key) > 10 or not key.isdecimal() or str(int(key)) != key or int(key) >= self.n_features:
                 return self._error(number, f"feature {key[:20]!r} is not an id from 0 to {self.n_features - 1}")
             if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < FLOAT32_MAX:
-                return self._error(number, f"feature {key} has the value {str(value)[:20]}, not a float32 number")
+                shown = str(value)[:20].encode("utf-8", "backslashreplace").decode()
+                return self._error(number, f"feature {key} has the value {shown}, not a float32 number")
             row[int(key)] = float(value)
         return row
 

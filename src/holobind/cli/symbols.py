@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from holobind.errors import ExpressionError
+
 app = typer.Typer()
 
 
@@ -55,7 +57,14 @@ def ask(
 
 def _read_line(prompt: str) -> str | None:
     """The next line of standard input, None at its end. The prompt is printed on a terminal only."""
-    try:
-        return input(prompt if sys.stdin.isatty() else "")
-    except EOFError:
-        return None
+    from holobind.symbols.expression import MAX_CHARACTERS
+
+    if sys.stdin.isatty():
+        try:
+            return input(prompt)
+        except EOFError:
+            return None
+    line = sys.stdin.readline(MAX_CHARACTERS + 1)
+    if len(line) > MAX_CHARACTERS:
+        raise ExpressionError(f"a line of standard input has more than {MAX_CHARACTERS:,} characters; divide it")
+    return line or None

@@ -2,16 +2,15 @@
 
 import json
 import os
-import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from holobind.errors import FileError
+from holobind._files import check_outputs, exclusive, lock_path
 
 if TYPE_CHECKING:
     import rich.progress
@@ -85,15 +84,19 @@ def first_process() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def check_writable(path: Path) -> None:
-    """Raise a `FileError` if a file cannot be written. Commands call it before they start the work."""
-    if path.is_dir():
-        raise FileError(f"{path} is a directory; give the path of a file")
-    try:
-        with tempfile.TemporaryFile(dir=path.parent):
-            pass
-    except OSError as error:
-        raise FileError(f"{path} cannot be written ({error.strerror or error}); choose another path") from error
+@contextmanager
+def claim_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path | int] = ()) -> Iterator[None]:
+    """Check the output files of a command before its work starts, and lock the first one against other runs.
+
+    outputs   from an option to its path, or None where it was not given
+    inputs    files that no output may replace: paths, or numbers of open files
+
+    Of the processes that torchrun started only rank 0, which writes the files, locks.
+    """
+    first = next(iter(outputs.values()))
+    check_outputs({**outputs, "the lock": None if first is None else lock_path(first)}, inputs)
+    with exclusive(first) if first is not None and first_process() else nullcontext():
+        yield
 
 
 def interrupted(message: str) -> typer.Exit:

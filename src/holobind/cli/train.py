@@ -1,5 +1,6 @@
 """`holobind train`: a model from data. Its options come from the table in `training.config`."""
 
+import json
 import time
 from inspect import Parameter, Signature
 from pathlib import Path
@@ -7,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from holobind.cli.arguments import Data, Json
-from holobind.cli.terminal import check_writable, first_process, interrupted, print_json, print_rich, progress
+from holobind._files import atomic_write, write_errors
+from holobind.cli.arguments import Data, Json, MaxUncompressed
+from holobind.cli.terminal import claim_outputs, first_process, interrupted, print_json, print_rich, progress
 from holobind.errors import FileError, OptionError, TrainingInterrupted
-from holobind.training.config import OPTIONS, Option, TrainConfig, TrainState, split_options
+from holobind.training.config import OPTIONS, Option, TrainConfig, TrainState, split_options, without_effect
 
 if TYPE_CHECKING:
     from holobind._types import ProgressCallback
@@ -19,8 +21,9 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 Out = Annotated[Path, typer.Option(help="File of the model.")]
-Log = Annotated[Path | None, typer.Option(help="File that gets a line of JSON for each epoch.")]
+Log = Annotated[Path | None, typer.Option(help="File to which a line of JSON is added for each epoch.")]
 Plot = Annotated[Path | None, typer.Option(help="PNG of the loss and the validation metric.")]
+Timings = Annotated[Path | None, typer.Option(help="JSON file of the seconds that each step took.")]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue where the same command was interrupted.")]
 MODEL_PATH = Path("model.safetensors")
 
@@ -31,7 +34,9 @@ def train(
     out: Out = MODEL_PATH,
     log: Log = None,
     plot: Plot = None,
+    timings: Timings = None,
     resume: Resume = False,
+    max_uncompressed: MaxUncompressed = None,
     as_json: Json = False,
     **options: Any,
 ) -> None:
@@ -57,17 +62,23 @@ def train(
     import holobind as hb
     from holobind.cli import plots
     from holobind.cli.describe import file_size, metric_summary, summary, validation
+    from holobind.data.formats import input_files
 
     config, train_config = split_options({name: _parse(OPTIONS[name], value) for name, value in options.items()})
-    checkpoint = out.with_name(f"{out.name}.checkpoint")
-    for file in (out, log, plot):
-        if file is not None:
-            check_writable(file)
-    if checkpoint.exists() and not resume and not config.closed_form:
-        raise FileError(f"{checkpoint} belongs to an interrupted run; continue it with --resume, or remove it")
+    if unused := without_effect((name for name, value in options.items() if value is not None), config):
+        flags = ", ".join(OPTIONS[name].flag for name in unused)
+        trained = "solved in closed form" if config.closed_form else f"a {config.network} network"
+        typer.echo(f"holobind: this model is {trained} with a {config.head} head: no effect of {flags}", err=True)
+    checkpoint = Path(f"{out}.checkpoint")
+    outputs = {"--out": out, "--log": log, "--plot": plot, "--timings": timings}
+    if not config.closed_form:
+        outputs["the checkpoint"] = checkpoint
+    inputs = input_files(data) + ([Path(config.word_vectors)] if config.word_vectors else [])
     began = time.perf_counter()
-    with progress() as report:
-        dataset = hb.data.load(data, on_progress=report)
+    with claim_outputs(outputs, inputs), progress() as report:
+        if checkpoint.exists() and not resume and not config.closed_form:
+            raise FileError(f"{checkpoint} belongs to an interrupted run; continue it with --resume, or remove it")
+        dataset = hb.data.load(data, max_uncompressed=max_uncompressed, on_progress=report)
         try:
             model = hb.learn(
                 dataset.train,
@@ -95,13 +106,17 @@ def train(
         model.save(out)
         if plot:
             plots.curves(model.metadata, plot)
-    if not config.closed_form:
-        checkpoint.unlink(missing_ok=True)
+        if not config.closed_form:
+            checkpoint.unlink(missing_ok=True)
+        seconds = {"in all": round(time.perf_counter() - began, 2), **model.metadata["timings"]}
+        if timings:
+            with write_errors(timings), atomic_write(timings, "w") as file:
+                file.write(json.dumps(seconds, indent=1) + "\n")
     result = {
         "path": str(out),
         "bytes": out.stat().st_size,
-        "seconds": round(time.perf_counter() - began, 2),
-        "training seconds": model.metadata["seconds"],
+        "seconds": seconds["in all"],
+        "training seconds": seconds["training"],
         "validation": validation(model.metadata),
         "test": model.metadata.get("test"),
     }
@@ -109,8 +124,8 @@ def train(
         print_json(result)
         return
     print_rich(f"{out}: {summary(model)}, {file_size(result['bytes'])}")
-    seconds = f"{result['training seconds']:.1f} s, {result['seconds']:.1f} s in all"
-    print_rich(f"trained on {len(dataset.train):,} rows in {seconds}")
+    times = f"{seconds['training']:.1f} s, {seconds['in all']:.1f} s in all"
+    print_rich(f"trained on {len(dataset.train):,} rows in {times}")
     if result["validation"]:
         print_rich("validation: " + ", ".join(f"{name} {value}" for name, value in result["validation"].items()))
     if evaluation is not None:

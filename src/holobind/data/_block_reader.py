@@ -9,6 +9,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_05UP, Context
 from fractions import Fraction
 from pathlib import Path
 from typing import IO, Any
@@ -20,13 +21,24 @@ from holobind._types import ProgressCallback
 from holobind.data._array_builder import ArrayBuilder
 from holobind.data.csr import from_arrays
 from holobind.data.dataset import Split
-from holobind.data.files import BOM, DECOMPRESSION_ERRORS, excerpt, open_binary
+from holobind.data.files import (
+    BOM,
+    DECOMPRESSION_ERRORS,
+    MAX_LINE_BYTES,
+    OPEN_COMPRESSED,
+    check_is_file,
+    excerpt,
+    id_limit,
+    open_binary,
+)
 from holobind.errors import DataError, LabelError
 
 BLOCK_BYTES = 1 << 20
 MAX_THREADS = 8
-MAX_LINE_BYTES = 1 << 30
 MAX_IDS = 2**31 - 1  # ids are int32
+MAX_COUNT_DIGITS = 18  # of a number in a header that is computed; longer ones are above MAX_IDS anyway
+# Two float32 numbers, and their mean, differ in the first 200 digits. ROUND_05UP leaves a trace of the others.
+SIGNIFICANT_DIGITS = Context(prec=200, rounding=ROUND_05UP, Emax=MAX_EMAX, Emin=MIN_EMIN)
 HEADER = re.compile(rb"#?[ \t]*(\d+)[ \t]+(\d+)[ \t]+(\d+)[ \t]*\r?\n?")
 
 
@@ -36,12 +48,14 @@ def parse_file(
     on_progress: ProgressCallback | None,
     empty_is_row: bool = False,
     spill_dir: Path | None = None,
+    max_uncompressed: int | None = None,
 ) -> tuple[Split, bool, int]:
     """The split, whether the file has a header, and the number of bytes of the (decompressed) text."""
-    if spill_dir is not None:
-        spill_dir.mkdir(parents=True, exist_ok=True)
+    check_is_file(path)
     reader = _Reader(path, one_based, empty_is_row, spill_dir)
-    with open_binary(path) as (stream, fraction_read):
+    if path.suffix.lower() not in OPEN_COMPRESSED:
+        reader.max_ids = min(id_limit(path.stat().st_size, max_uncompressed), MAX_IDS)
+    with open_binary(path, max_uncompressed) as (stream, fraction_read):
         try:
             _parse_stream(reader, stream, fraction_read, on_progress)
         except DECOMPRESSION_ERRORS as error:
@@ -50,10 +64,11 @@ def parse_file(
     n_rows = reader.label_counts.length
     if reader.header and n_rows != reader.header[0]:
         if n_rows + reader.n_empty_lines == reader.header[0] and not empty_is_row:
-            return parse_file(path, one_based, on_progress, empty_is_row=True, spill_dir=spill_dir)
+            return parse_file(path, one_based, on_progress, True, spill_dir, max_uncompressed)
         raise reader.error(1, f"the header declares {reader.header[0]} points, but the file has {n_rows}")
     if not n_rows and not reader.header:
         raise DataError(f"{path}: there are no points; expected lines like '0,2 1:0.5 4:1'")
+    reader.check_sizes(id_limit(reader.n_bytes, max_uncompressed))
     return reader.build(), reader.header is not None, reader.n_bytes
 
 
@@ -123,6 +138,7 @@ class _Reader:
         self.path, self.base, self.empty_is_row = path, int(one_based), empty_is_row
         self.header: tuple[int, int, int] | None = None
         self.limit_source = "the first line of the file says"
+        self.max_ids = MAX_IDS  # features or labels that a file without a header may have
         self.labels, self.ids, self.values = (
             ArrayBuilder(dtype, spill_dir) for dtype in (np.int32, np.int32, np.float32)
         )
@@ -137,17 +153,28 @@ class _Reader:
         line = bytes(block.text[: block.text.find(b"\n") + 1])
         skip = len(BOM) if line.startswith(BOM) else 0
         if found := HEADER.fullmatch(line[skip:]):
-            self.header = (int(found[1]), int(found[2]), int(found[3]))
+            self.header = read_counts(found)
             if max(self.header) > MAX_IDS:
-                raise DataError(f"{self.path}:1: the header has {max(self.header)}; at most {MAX_IDS} is possible")
+                largest = max(
+                    (digits.lstrip(b"0") for digits in found.groups()), key=lambda digits: (len(digits), digits)
+                )
+                raise self.error(1, f"the header has {excerpt(largest)[1:-1]}; at most {MAX_IDS} is possible")
+            self.check_sizes(self.max_ids)
             skip = len(line)
             self.n_lines = 1
         block.first = skip
 
+    def check_sizes(self, limit: int) -> None:
+        """Refuse more features or labels than `limit`: arrays of that length are made from now on."""
+        _, n_features, n_labels = self.header or (0, self.max_feature + 1, self.max_label + 1)
+        if max(n_features, n_labels) > limit:
+            where = f"{self.path}:1: the header declares" if self.header else f"{self.path}: its ids imply"
+            raise DataError(f"{where} {n_features} features and {n_labels} labels; {_id_limit_hint(limit)}")
+
     def parse(self, block: _Block) -> tuple[int, ...]:
         from holobind.data import _parser as kernel
 
-        _, n_features, n_labels = self.header or (0, MAX_IDS, MAX_IDS)
+        _, n_features, n_labels = self.header or (0, self.max_ids, self.max_ids)
         return kernel.parse(
             np.frombuffer(block.text, np.uint8),
             block.first,
@@ -203,6 +230,11 @@ class _Reader:
     def error(self, line: int, message: str, kind: type[DataError] = DataError) -> DataError:
         return kind(f"{self.path}:{line}: {message}")
 
+    def limit_reason(self, n: int) -> str:
+        if self.header:
+            return f"{self.limit_source} {n}"
+        return f"ids have 31 bits, so there are at most {n}" if n == MAX_IDS else _id_limit_hint(n)
+
     def syntax_error(self, text: bytearray, code: int, at: int, line: int) -> DataError:
         """The error that the parser reported as a code and a position."""
         from holobind.data import _parser as kernel
@@ -211,15 +243,14 @@ class _Reader:
         field = match[0] if match else b""
         if b"\0" in field:
             return self.error(line, f"a binary file, with {excerpt(field)}; expected lines like '0,2 1:0.5 4:1'")
-        _, n_features, n_labels = self.header or (0, MAX_IDS, MAX_IDS)
-        limit_source = self.limit_source if self.header else "ids have 31 bits, so there are at most"
+        _, n_features, n_labels = self.header or (0, self.max_ids, self.max_ids)
         if code == kernel.LABEL_RANGE:
             label = excerpt(field.split(b",")[0])
             hint = "; ids start at 1 here" if self.base else ""
             return self.error(
                 line,
                 f"label {label} is outside this space of {n_labels} labels "
-                f"({self.base} to {n_labels - 1 + self.base}); {limit_source} {n_labels}{hint}",
+                f"({self.base} to {n_labels - 1 + self.base}); {self.limit_reason(n_labels)}{hint}",
                 LabelError,
             )
         if code == kernel.FEATURE_RANGE:
@@ -227,13 +258,13 @@ class _Reader:
             return self.error(
                 line,
                 f"feature {feature} is outside this space of {n_features} features "
-                f"({self.base} to {n_features - 1 + self.base}); {limit_source} {n_features}",
+                f"({self.base} to {n_features - 1 + self.base}); {self.limit_reason(n_features)}",
             )
         if code == kernel.DUPLICATE_FEATURE:
             row = re.compile(rb"[^\n#]*").match(text, at)
             known: set[int] = set()
             for feature in re.findall(rb"[ \t+](\d+):|^\+?(\d+):", row[0] if row else b""):
-                number = int(feature[0] or feature[1])
+                number = int((feature[0] or feature[1]).lstrip(b"0") or b"0")  # int() refuses 4,301 digits
                 if number in known:
                     return self.error(line, f"feature {number} occurs twice; a point has one value for each feature")
                 known.add(number)
@@ -297,6 +328,17 @@ def _fill_block(block: _Block, stream: IO[bytes], rest: bytes) -> tuple[_Block, 
     return block, ended
 
 
+def read_counts(header: re.Match[bytes]) -> tuple[int, int, int]:
+    """The points, features and labels of a header. Numbers of more than 18 digits become the largest of 18 digits."""
+    digits = (header[i].lstrip(b"0") or b"0" for i in (1, 2, 3))
+    points, features, labels = (int(d) if len(d) <= MAX_COUNT_DIGITS else 10**MAX_COUNT_DIGITS - 1 for d in digits)
+    return points, features, labels
+
+
+def _id_limit_hint(limit: int) -> str:
+    return f"a file of this size may have {limit}; --max-uncompressed 2GB (in Python: max_uncompressed) raises that"
+
+
 def _indptr(counts: NDArray[np.int32]) -> NDArray[np.int64]:
     ends = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=ends[1:])
@@ -311,11 +353,11 @@ def nearest_float32(text: str) -> np.float32:
         below, above = (np.nextafter(guess, np.float32(sign * np.inf)) for sign in (-1, 1))
     if double == 0 or not np.isfinite(double):
         return np.float32(double)
+    exact = Fraction(SIGNIFICANT_DIGITS.create_decimal(text))
     if np.isinf(guess):
         # A number is infinite from half a step above the largest float32 on.
         limit = Fraction(2**128) - Fraction(2**103)
         largest = np.copysign(np.finfo(np.float32).max, np.float32(np.sign(double)))
-        return largest if abs(Fraction(text)) < limit else guess
-    exact = Fraction(text)
+        return largest if abs(exact) < limit else guess
     choices = [c for c in (guess, below, above) if np.isfinite(c)]
     return min(choices, key=lambda c: (abs(Fraction(float(c)) - exact), int(np.float32(c).view(np.uint32)) & 1))

@@ -2,18 +2,22 @@
 
     magic, 16 bytes | digest, 32 bytes | length of the JSON, 8 bytes | JSON | arrays, one after the other
 
-The JSON holds the key of the source (size, mtime, hash of sampled blocks), the caller's metadata, and the name, dtype
-and length of each array. The digest covers the JSON and the checksums of the arrays. A cache file that is stale,
-damaged or not a cache file is ignored, and the source is parsed again.
+The JSON holds the key of the source (size, times, inode, hash of sampled blocks), the caller's metadata, and the name,
+dtype and length of each array. The digest covers the JSON and the checksums of the arrays. A cache file that is stale,
+damaged, not a cache file or another user's is ignored, and the source is parsed again. The digest shows damage, not
+intent: who can write the file can compute it, so callers check the arrays, too.
+
+A cache is never the cause of an error: where it cannot be written it is skipped, with one line on stderr.
 
 Arrays can be memory-mapped instead of read. The digest is then checked in one pass over the file, which keeps 1/512 of
 it in memory. Changes of the file after that pass are not noticed.
 """
 
-import contextlib
 import hashlib
 import json
+import logging
 import os
+import stat
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,54 +25,105 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from holobind.data.files import atomic_write
+from holobind._files import atomic_write
+from holobind.errors import FileError
 
 MAGIC = b"holobind cache 2"
 MAX_JSON_BYTES = 1 << 20
-SAMPLE_BYTES = 1 << 16  # length of a block that the fingerprint hashes
-N_SAMPLES = 16
+WHOLE_HASH_BYTES = 4 << 20  # up to which the fingerprint hashes all of a file
+END_BYTES = 1 << 16  # hashed at each end of a larger file
+SAMPLE_BYTES = 1 << 12  # length of each sample between the ends
+N_SAMPLES = 64
 CHECKSUM_COLUMNS = 512  # 64-bit words in a row of the checksum's table
 CHECKSUM_ROW_BYTES = 8 * CHECKSUM_COLUMNS
 CHECKSUM_CHUNK_BYTES = CHECKSUM_ROW_BYTES << 10  # read at a time when the checksum of a file is computed
+MAX_NAME_LETTERS = 40  # of the source in the name of its cache file; a name has at most 255 bytes
 ALLOWED_DTYPES = {"<i4", "<i8", "<f4"}
 Arrays = dict[str, NDArray[Any]]
+_said = False  # that the cache is skipped
 
 
 def cache_dir() -> Path:
-    """`$HOLOBIND_CACHE`, or the folder `holobind` in the system's directory for caches."""
+    """`$HOLOBIND_CACHE`, or the folder `holobind` in the system's directory for caches.
+
+    Without a home directory it is a path at which nothing can be written.
+    """
     if chosen := os.environ.get("HOLOBIND_CACHE"):
         return Path(chosen)
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
-    elif sys.platform == "darwin":
-        base = Path.home() / "Library" / "Caches"
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    try:
+        if sys.platform == "win32":
+            base = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+        elif sys.platform == "darwin":
+            base = Path.home() / "Library" / "Caches"
+        else:
+            base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:  # no $HOME, and no entry of this user in the system's list
+        base = os.devnull
     return Path(base) / "holobind"
 
 
-def fingerprint(path: Path) -> dict[str, Any]:
-    """Size, mtime and a hash of a file's content.
+def writable_dir() -> Path | None:
+    """The cache directory, which is made if it does not exist; None if it cannot be written."""
+    folder = cache_dir()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            raise PermissionError("permission denied")
+    except OSError as error:
+        skipped(error)
+        return None
+    return folder
 
-    The hash covers 16 blocks of 64 KB: the whole of a file up to 1 MB, an even sample of a larger one.
+
+def skipped(error: Exception) -> None:
+    """Say once, in one line on stderr, that there is no cache."""
+    global _said  # noqa: PLW0603
+    if not _said:
+        _said = True
+        reason = getattr(error, "strerror", None) or str(error)
+        logging.getLogger("holobind").warning(
+            "holobind: %s cannot be used as the cache (%s), so nothing is cached; HOLOBIND_CACHE can name another "
+            "directory",
+            cache_dir(),
+            reason,
+        )
+
+
+def fingerprint(path: Path) -> dict[str, Any]:
+    """Size, times, inode and a hash of a file's content.
+
+    The hash covers all of a file up to 4 MB; of a larger one the first and last 64 KB and 64 samples of 4 KB between.
+    A program that edits a file and sets its time back still changes the ctime, which no program can set.
     """
-    status = path.stat()
-    digest = hashlib.blake2b(digest_size=16)
     with path.open("rb") as file:
-        if status.st_size <= SAMPLE_BYTES * N_SAMPLES:
-            digest.update(file.read())
+        status = os.fstat(file.fileno())
+        digest = hashlib.blake2b(digest_size=16)
+        if status.st_size <= WHOLE_HASH_BYTES:
+            digest.update(file.read(WHOLE_HASH_BYTES))
         else:
-            for start in np.linspace(0, status.st_size - SAMPLE_BYTES, N_SAMPLES).astype(int).tolist():
+            starts = np.linspace(END_BYTES, status.st_size - END_BYTES - SAMPLE_BYTES, N_SAMPLES).astype(int).tolist()
+            pieces = [
+                (0, END_BYTES),
+                *((start, SAMPLE_BYTES) for start in starts),
+                (status.st_size - END_BYTES, END_BYTES),
+            ]
+            for start, length in pieces:
                 file.seek(start)
-                digest.update(file.read(SAMPLE_BYTES))
-    return {"size": status.st_size, "mtime": status.st_mtime_ns, "sample": digest.hexdigest()}
+                digest.update(file.read(length))
+    return {
+        "size": status.st_size,
+        "mtime": status.st_mtime_ns,
+        "ctime": status.st_ctime_ns,
+        "file": [status.st_dev, status.st_ino],
+        "sample": digest.hexdigest(),
+    }
 
 
 def cache_path(source: Path, **options: Any) -> Path:
     """The cache file of a source that is parsed with these options."""
     key = json.dumps([str(source.resolve()), options], sort_keys=True)
     digest = hashlib.blake2b(key.encode(), digest_size=8).hexdigest()
-    return cache_dir() / "parsed" / f"{source.name}-{digest}.cache"
+    return cache_dir() / "parsed" / f"{source.name[:MAX_NAME_LETTERS]}-{digest}.cache"
 
 
 def read(path: Path, key: dict[str, Any], *, memory_map: bool = False) -> tuple[dict[str, Any], Arrays] | None:
@@ -77,13 +132,17 @@ def read(path: Path, key: dict[str, Any], *, memory_map: bool = False) -> tuple[
     memory_map   leave the arrays in the file
     """
     try:
+        if not _is_own_file(path.stat()):  # before it is opened: a pipe would wait
+            return None
         with path.open("rb", buffering=0) as file:
+            if not _is_own_file(os.fstat(file.fileno())):
+                return None
             magic, digest, length = file.read(16), file.read(32), int.from_bytes(file.read(8), "little")
             if magic != MAGIC or length > MAX_JSON_BYTES:
                 return None
             text = file.read(length)
             header = json.loads(text)
-            if not {dtype for _, dtype, _ in header["arrays"]} <= ALLOWED_DTYPES:
+            if not all(dtype in ALLOWED_DTYPES and type(n) is int and n >= 0 for _, dtype, n in header["arrays"]):
                 return None
             expected = 56 + length + sum(np.dtype(dtype).itemsize * n for _, dtype, n in header["arrays"])
             if header["key"] != key or os.fstat(file.fileno()).st_size != expected:
@@ -101,8 +160,14 @@ def read(path: Path, key: dict[str, Any], *, memory_map: bool = False) -> tuple[
                     _read_into(file, arrays[name].view(np.uint8))
                     total.update(_checksum(arrays[name].view(np.uint8)))
         return (header["metadata"], arrays) if digest == total.digest() else None
-    except (OSError, EOFError, ValueError, KeyError, TypeError, MemoryError):
+    except (OSError, EOFError, ValueError, KeyError, TypeError, MemoryError, RecursionError):
         return None
+
+
+def _is_own_file(status: os.stat_result) -> bool:
+    """Whether it is a file of this user, which others cannot have written."""
+    own = not hasattr(os, "geteuid") or (status.st_uid == os.geteuid() and not status.st_mode & stat.S_IWOTH)
+    return stat.S_ISREG(status.st_mode) and own
 
 
 def _read_into(file: Any, buffer: NDArray[np.uint8]) -> None:
@@ -114,15 +179,17 @@ def _read_into(file: Any, buffer: NDArray[np.uint8]) -> None:
 
 
 def write(path: Path, key: dict[str, Any], metadata: dict[str, Any], arrays: Arrays) -> None:
-    """Store metadata and arrays atomically. If the directory cannot be written, nothing is stored."""
+    """Store metadata and arrays atomically. If the directory cannot be written, that is said and nothing is stored."""
     specs = [[name, array.dtype.str, len(array)] for name, array in arrays.items()]
     text = json.dumps({"key": key, "metadata": metadata, "arrays": specs}).encode()
-    with contextlib.suppress(OSError):
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_write(path) as file:
+        with atomic_write(path, durable=False) as file:
             file.write(MAGIC + _digest(text, arrays) + len(text).to_bytes(8, "little") + text)
             for array in arrays.values():
                 file.write(array.view(np.uint8).data)
+    except (OSError, FileError) as error:
+        skipped(error)
 
 
 def _digest(text: bytes, arrays: Arrays) -> bytes:

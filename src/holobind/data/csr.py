@@ -1,4 +1,7 @@
-"""Sparse matrices in CSR form: the one place that makes them canonical, scales them and cuts rows out of them.
+"""Sparse matrices in CSR form: the one place that checks them, makes them canonical, scales them and cuts rows out.
+
+Compiled code, scipy's and ours, trusts the arrays of a matrix: an id outside of it reads or writes memory of others. So
+every matrix that a caller or a file gives is checked once, by `checked_csr`, before anything else looks at it.
 
 A matrix is canonical if every row has ascending column ids, each once, and no entry that is 0. Column ids and row
 offsets are int32 where that suffices, so that compiled kernels need one specialisation; `csr_array` keeps int64.
@@ -9,9 +12,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, issparse
 
 from holobind._types import CsrArray, FloatArray, IntArray, RowIndex
+from holobind.errors import DataError, DTypeError, ShapeError
+
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
+CHECKED_FORMATS = ("csr", "csc", "bsr", "coo")  # arrays that compiled code converts; the others are checked as CSR
 
 
 def from_arrays(data: Any, ids: Any, indptr: Any, shape: tuple[int, int], *, canonical: bool = True) -> CsrArray:
@@ -25,6 +32,77 @@ def from_arrays(data: Any, ids: Any, indptr: Any, shape: tuple[int, int], *, can
         X.has_sorted_indices = True
         X.has_canonical_format = True
     return X
+
+
+def checked_csr(X: Any, name: str, n_columns: int | None = None) -> CsrArray:
+    """A caller's matrix as CSR with ascending ids, each once in a row; a copy only where that changes something.
+
+    Every id and offset is compared with the shape, values must be finite in float32, and what a matrix says about
+    itself (`has_canonical_format`) is found out again: duplicates are summed also where it denies them.
+
+    name        of the argument, for messages
+    n_columns   that it must have, where that is known
+    """
+    check_ids(X, name)
+    if X.dtype.kind not in "biuf":
+        raise DTypeError(f"{name}: wants real numbers, got {X.dtype}; convert it with .astype('float32')")
+    if n_columns is not None and X.shape[1] != n_columns:
+        raise ShapeError(f"{name}: wants {n_columns} columns, got a matrix of shape {X.shape}")
+    rows = csr_array(X)  # without the flags of X
+    if X.format not in CHECKED_FORMATS:
+        check_ids(rows, name)
+    nnz = int(rows.indptr[-1])  # arrays may be longer than that
+    data = rows.data if len(rows.data) == nnz else rows.data[:nnz]
+    ids = rows.indices if len(rows.indices) == nnz else rows.indices[:nnz]
+    checked = from_arrays(data, ids, rows.indptr, rows.shape, canonical=False)
+    if not checked.has_canonical_format:
+        checked = checked.copy()
+        checked.sum_duplicates()
+    if nnz and not (checked.data.min() >= -MAX_FLOAT32 and checked.data.max() <= MAX_FLOAT32):  # false also for NaN
+        raise DataError(f"{name}: it holds a NaN or a number too large for float32; replace it by a finite number")
+    return checked
+
+
+def check_ids(X: Any, name: str) -> None:
+    """Raise a DataError unless all ids and offsets of a sparse matrix, of any format, are within its shape."""
+    is_sparse: bool = issparse(X)
+    if not is_sparse:
+        raise DTypeError(
+            f"{name}: wants a scipy sparse matrix, got {type(X).__name__}; convert it with scipy.sparse.csr_array"
+        )
+    if X.ndim != 2:
+        raise ShapeError(f"{name}: wants a matrix of 2 dimensions, got {X.ndim}")
+    if X.format in ("csr", "csc", "bsr"):
+        n_rows, n_columns = X.shape if X.format != "csc" else X.shape[::-1]
+        height, width = X.blocksize if X.format == "bsr" else (1, 1)
+        _check_offsets(X.indptr, n_rows // height, min(len(X.indices), len(X.data)), name)
+        _check_range(X.indices[: X.indptr[-1]], n_columns // width, name)
+    elif X.format == "coo":
+        if not len(X.row) == len(X.col) == len(X.data):
+            raise DataError(f"{name}: it has {len(X.row)} rows, {len(X.col)} columns and {len(X.data)} values")
+        _check_range(X.row, X.shape[0], name, "row")
+        _check_range(X.col, X.shape[1], name)
+
+
+def _check_offsets(indptr: NDArray[Any], n_rows: int, n_entries: int, name: str) -> None:
+    """Offsets are compared with their neighbours, not subtracted: the difference of two int64 may not fit."""
+    if indptr.dtype.kind not in "iu" or indptr.shape != (n_rows + 1,):
+        raise DataError(
+            f"{name}: its indptr has {indptr.dtype} of shape {indptr.shape}; {n_rows + 1} offsets are wanted"
+        )
+    if indptr[0] != 0 or indptr[-1] > n_entries or (indptr[1:] < indptr[:-1]).any():
+        raise DataError(
+            f"{name}: its indptr must start at 0, never fall, and end at no more than the {n_entries} entries; "
+            "build the matrix again"
+        )
+
+
+def _check_range(ids: NDArray[Any], n: int, name: str, axis: str = "column") -> None:
+    if ids.dtype.kind not in "iu" or ids.ndim != 1:
+        raise DataError(f"{name}: its {axis} ids are {ids.dtype} of shape {ids.shape}; whole numbers are wanted")
+    if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < n:
+        wrong = int(ids.min()) if ids.min() < 0 else int(ids.max())
+        raise DataError(f"{name}: {axis} {wrong} is outside of its {n} {axis}s (0 to {n - 1}); build the matrix again")
 
 
 def from_label_ids(rows: Sequence[Sequence[int]], n_labels: int) -> CsrArray:

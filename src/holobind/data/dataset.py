@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from holobind._checks import check_names
 from holobind._types import CsrArray
+from holobind.data.csr import checked_csr
 from holobind.errors import DataError
 
 if TYPE_CHECKING:
@@ -28,6 +30,10 @@ class Split:
             raise DataError(f"the features have {self.X.shape[0]} rows and the labels {self.Y.shape[0]}")
         if self.texts is not None and len(self.texts) != self.X.shape[0]:
             raise DataError(f"the features have {self.X.shape[0]} rows and there are {len(self.texts)} texts")
+
+    def checked(self) -> "Split":
+        """The same split with its matrices checked by `checked_csr`; a caller may have built them of any arrays."""
+        return Split(checked_csr(self.X, "X"), checked_csr(self.Y, "Y"), self.texts)
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -60,6 +66,7 @@ class Dataset:
         ):
             if names is not None and len(names) != n:
                 raise DataError(f"there are {len(names)} {what} names for {n} {what}s")
+            check_names(names or ())
 
     @property
     def n_features(self) -> int:

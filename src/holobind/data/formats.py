@@ -13,22 +13,20 @@ A directory is a dataset. `train` or `trn`, `test` or `tst` in the names of its 
 (.gz, .xz, .bz2).
 """
 
-import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from scipy import sparse
 
 from holobind._types import CsrArray, ProgressCallback
 from holobind.data import sparse_text
 from holobind.data.cache import cache_dir
-from holobind.data.csr import canonical_csr, from_arrays, from_label_ids, widen
+from holobind.data.csr import from_label_ids, widen
 from holobind.data.dataset import Dataset, Split
-from holobind.data.files import DECOMPRESSION_ERRORS, open_binary, uncompressed_name
+from holobind.data.files import uncompressed_name
+from holobind.data.npz import read_npz
+from holobind.data.text_files import read_jsonl, read_label_names, read_lines, read_tsv
 from holobind.data.tfidf import Tfidf
 from holobind.errors import DataError, LabelError, OptionError
 
@@ -45,6 +43,8 @@ FILE_ROLES: tuple[tuple[str, str], ...] = (
     (r".*\.tsv", "tsv"),
     (r".*\.(txt|svm|svmlight|libsvm|dat)", "sparse"),
 )
+LABELS_OF_ROLE = {"X": (r"(^|[._-])[xX]([._-])", r"\1Y\2"), "texts": (r"(raw_)?texts?(?=\.)", "labels")}
+SPLIT_FILE_ENDINGS = {"data": "_data.txt", "train": "_trsplit.txt", "test": "_tstsplit.txt"}
 SPLIT_PATTERNS = {"train": r"(^|[._-])(train|trn)([._-]|$)", "test": r"(^|[._-])(test|tst)([._-]|$)"}
 
 
@@ -70,6 +70,7 @@ def load(
     one_based: bool = False,
     cache: bool = True,
     memory_map: bool = False,
+    max_uncompressed: int | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> Dataset:
     """Load a dataset: a directory with a training and a test split, a file (and a second file as the test split), or
@@ -84,21 +85,72 @@ def load(
     one_based     the ids of features and of labels in sparse text start at 1
     memory_map    for sparse text that is larger than memory: the matrices stay in the cache file, read-only, and the
                   operating system loads the pages that are used
+    max_uncompressed   bytes to which a compressed file may expand; by default 100 times its size, and at least 64 MB.
+                  It is also the number of features and of labels that a smaller file may have
     on_progress   called with a description of the current step and the fraction of it that is done
     """
-    where = Path(path)
-    fetched = cache_dir() / "datasets" / where.name.lower()
-    if not where.exists() and where.name == str(path) and fetched.is_dir():
-        where = fetched
+    where = _locate(path)
     if memory_map and not cache:
         raise OptionError("memory_map maps the cache's files, so it needs cache=True")
-    loader = _Loader(one_based, cache, memory_map, on_progress)
-    if where.is_dir() and test is not None:
-        raise OptionError(f"{where} is a directory with its own test split; give two files, or the directory alone")
-    if where.is_dir():
+    loader = _Loader(one_based, cache, memory_map, max_uncompressed, on_progress)
+    with _read_errors(where):
+        if not where.is_dir():
+            files = {"train": where} if test is None else {"train": where, "test": Path(test)}
+            return _assemble(where, {name: loader.read_file(file) for name, file in files.items()}, None, None)
+        if test is not None:
+            raise OptionError(f"{where} is a directory with its own test split; give two files, or the directory alone")
         return loader.load_directory(where)
-    files = {"train": where} if test is None else {"train": where, "test": Path(test)}
-    return _assemble(where, {name: loader.read_file(file) for name, file in files.items()}, None, None)
+
+
+def input_files(path: str | Path, test: str | Path | None = None) -> list[Path]:
+    """The files that `load` would read, which no output may replace."""
+    where = _locate(path)
+    with _read_errors(where):
+        if where.is_dir():
+            return [file for file in where.iterdir() if _is_input(file)]
+    files = [where] if test is None else [where, Path(test)]
+    return [*files, *map(_labels_of, files)]
+
+
+@contextmanager
+def _read_errors(where: Path) -> Iterator[None]:
+    """Turn an `OSError`, such as of a folder that may not be read, into a `DataError` that names the file."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(f"{error.filename or where}: {error.strerror or error}") from error
+
+
+def _locate(path: str | Path) -> Path:
+    """The path of a dataset, which may be given by the name of a fetched one."""
+    where = Path(path)
+    if where.name != str(path) or _exists(where):
+        return where
+    fetched = cache_dir() / "datasets" / where.name.lower()
+    return fetched if _exists(fetched) else where
+
+
+def _is_input(file: Path) -> bool:
+    """Whether a file of a directory belongs to a dataset, by its name."""
+    name = uncompressed_name(file)
+    return (
+        name in LABEL_NAME_FILES + FEATURE_NAME_FILES
+        or name.endswith(tuple(SPLIT_FILE_ENDINGS.values()))
+        or (_role(file) is not None and any(re.search(pattern, name) for pattern in SPLIT_PATTERNS.values()))
+    )
+
+
+def _labels_of(path: Path) -> Path:
+    """The file with the labels of a file of features or of texts; any other file has them itself."""
+    pattern, name = LABELS_OF_ROLE.get(_role(path) or "", (r"$^", ""))
+    return path.with_name(re.sub(pattern, name, path.name))
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # in a folder that may not be read, or a name that is too long
+        return False
 
 
 def _role(path: Path) -> str | None:
@@ -112,6 +164,7 @@ class _Loader:
     one_based: bool
     cache: bool
     memory_map: bool
+    max_uncompressed: int | None
     on_progress: ProgressCallback | None
 
     def read_sparse(self, path: Path) -> _RawSplit:
@@ -120,27 +173,42 @@ class _Loader:
             one_based=self.one_based,
             cache=self.cache,
             memory_map=self.memory_map,
+            max_uncompressed=self.max_uncompressed,
             on_progress=self.on_progress,
         )
         return _RawSplit(split.X, split.Y, has_header)
 
     def read_file(self, path: Path) -> _RawSplit:
         """Read one file, or the pair of files to which it belongs."""
-        if not path.exists():
+        if not _exists(path):
             raise DataError(f"{path}: no such file or directory")
         match _role(path):
-            case "jsonl":
-                return _read_jsonl(path)
-            case "tsv":
-                return _read_tsv(path)
+            case "jsonl" | "tsv":
+                return self.read_records(path)
             case "X":
-                labels = path.with_name(re.sub(r"(^|[._-])[xX]([._-])", r"\1Y\2", path.name))
-                return _RawSplit(_read_npz(path), _read_npz(labels, labels=True))
+                return self.read_matrices(path, _labels_of(path))
             case "texts":
-                labels = path.with_name(re.sub(r"(raw_)?texts?(?=\.)", "labels", path.name))
-                return _RawSplit(texts=_read_lines(path), label_names=_read_label_names(labels))
+                return self.read_texts(path, _labels_of(path))
             case _:
                 return self.read_sparse(path)
+
+    def read_matrices(self, X: Path, Y: Path) -> _RawSplit:
+        return _RawSplit(read_npz(X, False, self.max_uncompressed), read_npz(Y, True, self.max_uncompressed))
+
+    def read_records(self, path: Path) -> _RawSplit:
+        read = read_jsonl if _role(path) == "jsonl" else read_tsv
+        texts, label_names = read(path, self.max_uncompressed)
+        return _RawSplit(texts=texts, label_names=label_names)
+
+    def read_texts(self, texts: Path, labels: Path) -> _RawSplit:
+        return _RawSplit(texts=self.read_lines(texts), label_names=read_label_names(labels, self.max_uncompressed))
+
+    def read_lines(self, path: Path) -> list[str]:
+        return read_lines(path, self.max_uncompressed)
+
+    def read_names(self, files: list[Path], allowed: Sequence[str]) -> list[str] | None:
+        """The lines of the first file with an allowed name."""
+        return next((self.read_lines(file) for file in files if uncompressed_name(file) in allowed), None)
 
     def load_directory(self, folder: Path) -> Dataset:
         files = sorted(f for f in folder.iterdir() if f.is_file() and not f.name.startswith("."))
@@ -156,8 +224,8 @@ class _Loader:
                     f"{folder}: both {other.name} and {file.name} could be the {name} split; keep one of them"
                 )
             roles[name][role] = file
-        label_names = _read_names(files, LABEL_NAME_FILES)
-        feature_names = _read_names(files, FEATURE_NAME_FILES)
+        label_names = self.read_names(files, LABEL_NAME_FILES)
+        feature_names = self.read_names(files, FEATURE_NAME_FILES)
         found = {name: split for name, by_role in roles.items() if (split := self.read_split(by_role)) is not None}
         if not found:
             found = self.read_split_files(files)
@@ -173,40 +241,41 @@ class _Loader:
         if "sparse" in by_role:
             found = self.read_sparse(by_role["sparse"])
         elif "X" in by_role and "Y" in by_role:
-            found = _RawSplit(_read_npz(by_role["X"]), _read_npz(by_role["Y"], labels=True))
-        elif "jsonl" in by_role:
-            return _read_jsonl(by_role["jsonl"])
-        elif "tsv" in by_role:
-            return _read_tsv(by_role["tsv"])
+            found = self.read_matrices(by_role["X"], by_role["Y"])
+        elif "jsonl" in by_role or "tsv" in by_role:
+            return self.read_records(by_role.get("jsonl") or by_role["tsv"])
         elif "texts" in by_role and "labels" in by_role:
-            return _RawSplit(texts=_read_lines(by_role["texts"]), label_names=_read_label_names(by_role["labels"]))
+            return self.read_texts(by_role["texts"], by_role["labels"])
         else:
             return None
-        return replace(found, texts=_read_lines(by_role["texts"])) if "texts" in by_role else found
+        return replace(found, texts=self.read_lines(by_role["texts"])) if "texts" in by_role else found
 
     def read_split_files(self, files: list[Path]) -> dict[str, _RawSplit]:
         """The repository's small datasets: one file of all points, and for each split a file of point numbers from 1.
 
         The columns of a split file are alternative splits; the first column is used.
         """
-        endings = {"data": "_data.txt", "train": "_trsplit.txt", "test": "_tstsplit.txt"}
         by_role = {
-            role: file for file in files for role, end in endings.items() if uncompressed_name(file).endswith(end)
+            role: file
+            for file in files
+            for role, end in SPLIT_FILE_ENDINGS.items()
+            if uncompressed_name(file).endswith(end)
         }
-        if len(by_role) < len(endings):
+        if len(by_role) < len(SPLIT_FILE_ENDINGS):
             return {}
         found = self.read_sparse(by_role["data"])
         assert found.X is not None and found.Y is not None
         splits = {}
         for name in ("train", "test"):
             rows = []
-            for line, text in enumerate(_read_lines(by_role[name]), 1):
+            for line, text in enumerate(self.read_lines(by_role[name]), 1):
                 first = text.split()[0] if text.split() else ""
-                if not first.isdecimal() or not 1 <= int(first) <= found.X.shape[0]:
+                digits = first.lstrip("0")  # int() refuses numbers of more than 4,300 digits
+                if not first.isdecimal() or len(digits) > 10 or not 1 <= int(digits or 0) <= found.X.shape[0]:
                     raise DataError(
                         f"{by_role[name]}:{line}: {first[:40]!r} is not the number of a point (1 to {found.X.shape[0]})"
                     )
-                rows.append(int(first) - 1)
+                rows.append(int(digits) - 1)
             splits[name] = _RawSplit(found.X[rows], found.Y[rows])
         return splits
 
@@ -249,94 +318,6 @@ def _assemble(
         return Dataset(splits["train"], splits.get("test"), label_names, feature_names, where.resolve().name, tfidf)
     except DataError as error:
         raise DataError(f"{where}: {error}") from error
-
-
-def _read_lines(path: Path) -> list[str]:
-    """The lines of a UTF-8 text. Only a line feed ends a line, because documents may contain other line separators."""
-    with open_binary(path) as (stream, _):
-        try:
-            text = stream.read()
-        except DECOMPRESSION_ERRORS as error:
-            raise DataError(f"{path}: the {path.suffix} data is damaged or ends too early ({error})") from error
-    try:
-        decoded = text.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = text.count(b"\n", 0, error.start) + 1
-        raise DataError(f"{path}:{line}: not UTF-8 text ({error.reason})") from error
-    return [line.removesuffix("\r") for line in decoded.removesuffix("\n").split("\n")] if decoded else []
-
-
-def _read_label_names(path: Path) -> list[list[str]]:
-    """The label names of each line, separated by tabs, or by spaces in a file without tabs."""
-    lines = _read_lines(path)
-    separator = "\t" if any("\t" in line for line in lines) else " "
-    return [[name for name in line.split(separator) if name] for line in lines]
-
-
-def _read_tsv(path: Path) -> _RawSplit:
-    rows = [line.split("\t") for line in _read_lines(path)]
-    if rows and [field.lower() for field in rows[0]] in (["text", "labels"], ["text", "label"]):
-        rows = rows[1:]
-    label_names = [[name for name in row[1:] if name] for row in rows]
-    return _RawSplit(texts=[row[0] for row in rows], label_names=label_names)
-
-
-def _read_jsonl(path: Path) -> _RawSplit:
-    texts, label_names = [], []
-    for number, line in enumerate(_read_lines(path), 1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}:{number}: not JSON ({error})") from error
-        text = record.get("text") if isinstance(record, dict) else None
-        labels = record.get("labels", record.get("label")) if isinstance(record, dict) else None
-        labels = [labels] if isinstance(labels, str | int) else labels
-        if (
-            not isinstance(text, str)
-            or not isinstance(labels, list)
-            or not all(isinstance(x, str | int) for x in labels)
-        ):
-            raise DataError(f'{path}:{number}: expected {{"text": "...", "labels": ["...", "..."]}}')
-        texts.append(text)
-        label_names.append([str(label) for label in labels])
-    return _RawSplit(texts=texts, label_names=label_names)
-
-
-def _read_npz(path: Path, labels: bool = False) -> CsrArray:
-    what = "labels" if labels else "features"
-    try:
-        matrix: Any = sparse.csr_array(sparse.load_npz(path))
-        matrix.check_format(full_check=True)
-    except FileNotFoundError as error:
-        raise DataError(f"{path}: no such file; the features and the labels are a pair of files") from error
-    except Exception as error:  # damaged bytes make numpy and zipfile raise many types of exception
-        raise DataError(f"{path}: not a scipy sparse matrix ({' '.join(str(error).split())})") from error
-    if matrix.dtype.kind not in "biuf" or matrix.ndim != 2:
-        raise DataError(f"{path}: expected a matrix of numbers, found {matrix.dtype} of {matrix.ndim} dimensions")
-    if not np.isfinite(matrix.data).all():
-        raise DataError(f"{path}: the {what} contain nan or inf")
-    n_entries = matrix.nnz
-    matrix.sum_duplicates()
-    if matrix.nnz != n_entries:
-        raise DataError(f"{path}: a row has the same column twice")
-    if labels:
-        matrix = canonical_csr(matrix)
-        return from_arrays(np.ones(matrix.nnz, np.int32), matrix.indices, matrix.indptr, matrix.shape)
-    with np.errstate(over="ignore"):
-        data = matrix.data.astype(np.float32)
-    if not np.isfinite(data).all():
-        raise DataError(f"{path}: a value is too large for float32")
-    return from_arrays(data, matrix.indices, matrix.indptr, matrix.shape)
-
-
-def _read_names(files: list[Path], allowed: Sequence[str]) -> list[str] | None:
-    """The lines of the first file with an allowed name."""
-    for file in files:
-        if uncompressed_name(file) in allowed:
-            return _read_lines(file)
-    return None
 
 
 def _label_matrix(where: Path, label_names: list[list[str]], label_ids: dict[str, int]) -> CsrArray:

@@ -20,13 +20,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from holobind._types import ProgressCallback
-from holobind.data.cache import cache_dir
+from holobind.data.cache import cache_dir, skipped
 from holobind.data.csr import from_label_ids
 from holobind.data.dataset import Dataset, Split
 from holobind.data.formats import load
 from holobind.data.tfidf import Tfidf
 from holobind.data.writing import write
-from holobind.errors import DataError
+from holobind.errors import DataError, FileError
 
 STDLIB = "stdlib"
 CORPUS_VERSION = 1  # changes with the definition of the corpus, so that cached corpora of another version are not used
@@ -74,7 +74,8 @@ def python_calls(
     if cache:
         try:
             write(dataset, folder, "npz")
-        except DataError:  # a cache that cannot be written is not an error
+        except (DataError, FileError) as error:  # a cache that cannot be written is not an error
+            skipped(error)
             shutil.rmtree(folder, ignore_errors=True)
     return dataset
 

@@ -14,21 +14,25 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from holobind._files import atomic_write
 from holobind._types import CsrArray, ProgressCallback
 from holobind.data import cache as parsed_cache
-from holobind.data._block_reader import HEADER, MAX_LINE_BYTES, parse_file, parse_lines, split_from_arrays
+from holobind.data._block_reader import HEADER, parse_file, parse_lines, read_counts, split_from_arrays
+from holobind.data.csr import check_ids
 from holobind.data.dataset import Split
-from holobind.data.files import OPEN_COMPRESSED, atomic_write
+from holobind.data.files import OPEN_COMPRESSED, check_is_file
 from holobind.errors import DataError
 
-__all__ = ["HEADER", "MAX_LINE_BYTES", "parse_features", "read", "write"]
+__all__ = ["HEADER", "parse_features", "read", "read_counts", "write"]
 
 MIN_BYTES_TO_CACHE = 1 << 20  # parsing a smaller file takes no noticeable time
 ROWS_PER_WRITE = 4096
+ENTRIES_PER_CHECK = 1 << 20  # of cached matrices; bounds the temporary memory
 
 
 def read(
@@ -37,32 +41,69 @@ def read(
     one_based: bool = False,
     cache: bool = True,
     memory_map: bool = False,
+    max_uncompressed: int | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> tuple[Split, bool]:
     """Read one file. Gives the split, and whether a header declares the number of features and labels.
 
     memory_map   leave the matrices in the cache file; the operating system loads the pages that are used
     """
+    check_is_file(path)
     if not cache:
-        return parse_file(path, one_based, on_progress)[:2]
+        return parse_file(path, one_based, on_progress, max_uncompressed=max_uncompressed)[:2]
     cached = parsed_cache.cache_path(path, one_based=one_based)
     try:
         key = parsed_cache.fingerprint(path)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from error
-    if found := parsed_cache.read(cached, key, memory_map=memory_map):
-        metadata, arrays = found
-        return split_from_arrays(arrays, metadata["shape"]), metadata["has_header"]
-    spill_dir = parsed_cache.cache_dir() if memory_map else None
-    split, has_header, n_bytes = parse_file(path, one_based, on_progress, spill_dir=spill_dir)
+    if found := _read_cached(cached, key, memory_map):
+        return found
+    spill_dir = parsed_cache.writable_dir() if memory_map else None
+    split, has_header, n_bytes = parse_file(
+        path, one_based, on_progress, spill_dir=spill_dir, max_uncompressed=max_uncompressed
+    )
     if (n_bytes >= MIN_BYTES_TO_CACHE or memory_map) and parsed_cache.fingerprint(path) == key:
         arrays = {"X_data": split.X.data, "X_indices": split.X.indices, "X_indptr": split.X.indptr}
         arrays |= {"Y_indices": split.Y.indices, "Y_indptr": split.Y.indptr}
         shape = [len(split), split.X.shape[1], split.Y.shape[1]]
         parsed_cache.write(cached, key, {"shape": shape, "has_header": has_header}, arrays)
-        if memory_map and (found := parsed_cache.read(cached, key, memory_map=True)):
-            return split_from_arrays(found[1], found[0]["shape"]), has_header
+        if memory_map and (found := _read_cached(cached, key, memory_map)):
+            return found
     return split, has_header
+
+
+def _read_cached(cached: Path, key: dict[str, Any], memory_map: bool) -> tuple[Split, bool] | None:
+    """What the cache has of a file; None if that is no valid pair of matrices, whoever wrote it."""
+    found = parsed_cache.read(cached, key, memory_map=memory_map)
+    if found is None:
+        return None
+    metadata, arrays = found
+    try:
+        n_points, n_features, n_labels = map(int, metadata["shape"])
+        split = split_from_arrays(arrays, (n_points, n_features, n_labels))
+        for X in (split.X, split.Y):
+            check_ids(X, str(cached))
+        valid = _ascend(split.X) and _ascend(split.Y) and split.X.dtype == np.float32 and _is_finite(split.X.data)
+        return (split, bool(metadata["has_header"])) if valid else None
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _ascend(X: CsrArray) -> bool:
+    """Whether the ids of every row ascend, each once, in little memory: the matrix may lie in a file."""
+    n = int(X.indptr[-1])
+    starts = np.asarray(X.indptr[:-1])[np.diff(X.indptr) > 0]
+    for first in range(0, n, ENTRIES_PER_CHECK):
+        ids = X.indices[first : first + ENTRIES_PER_CHECK + 1]
+        falls = first + 1 + np.flatnonzero(ids[1:] <= ids[:-1])
+        if len(falls) and (starts[np.searchsorted(starts[:-1], falls)] != falls).any():  # unless a row starts there
+            return False
+    return True
+
+
+def _is_finite(values: NDArray[Any]) -> bool:
+    chunks = (values[first : first + ENTRIES_PER_CHECK] for first in range(0, len(values), ENTRIES_PER_CHECK))
+    return all(bool(np.isfinite(chunk).all()) for chunk in chunks)
 
 
 def parse_features(lines: Sequence[bytes], n_features: int, source: str, first_line: int = 1) -> CsrArray:

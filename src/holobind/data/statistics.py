@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from holobind._files import atomic_write, write_errors
 from holobind.data.dataset import Dataset
 from holobind.data.registry import PUBLISHED
-from holobind.errors import DataError
 
 TORSO_MIN_ROWS = 10  # labels with fewer training points are tail labels
 MAX_HISTOGRAM_BINS = 60
@@ -93,7 +93,5 @@ def plot(dataset: Dataset, path: str | Path) -> None:
     right.axvline(mean, color="grey", linestyle=":", linewidth=1)
     right.set(xlabel="labels", ylabel="training points", title=f"labels per point: {mean:.2f} on average")
     figure.suptitle(f"{dataset.name}: {len(dataset.train)} training points, {dataset.n_labels} labels")
-    try:
-        figure.savefig(path, format="png", dpi=120)
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from error
+    with write_errors(path), atomic_write(path) as file:
+        figure.savefig(file, format="png", dpi=120)

@@ -28,6 +28,7 @@ TEXTS_PER_CHUNK = 4096
 MIN_CHARACTERS_TO_CACHE = 1 << 20
 MAX_LINE_BYTES = 1 << 20  # of a file of word vectors
 READ_BUFFER_BYTES = 1 << 20
+MAX_WORD_VECTOR_DIM = 10_000  # a table of all words has this many columns; those in use have up to some 4,000
 VECTORS_HEADER = re.compile(rb"\d{1,12}[ \t]+(\d{1,6})\s*")
 
 
@@ -107,11 +108,22 @@ class Tokenizer:
             return self._encode(texts, max_tokens)
         key = {"texts": _digest(texts), "tokenizer": _digest([self.to_json()]), "max_tokens": max_tokens}
         path = token_cache.cache_dir() / "tokens" / f"{_digest([json.dumps(key)])}.cache"
-        if found := token_cache.read(path, key):
+        if (found := token_cache.read(path, key)) and self._are_tokens(found[1], len(texts), max_tokens):
             return TokenExamples(found[1]["ids"], found[1]["offsets"])
         examples = self._encode(texts, max_tokens)
         token_cache.write(path, key, {}, {"ids": examples.ids, "offsets": examples.offsets})
         return examples
+
+    def _are_tokens(self, arrays: dict[str, Any], n_texts: int, max_tokens: int) -> bool:
+        """Whether arrays of the cache are ids of tokens, and offsets of texts; anybody can have written them."""
+        ids, offsets = arrays.get("ids"), arrays.get("offsets")
+        if ids is None or offsets is None or ids.dtype != np.int32 or offsets.dtype != np.int64:
+            return False
+        ascending = len(offsets) == n_texts + 1 and offsets[0] == 0 and not (offsets[1:] < offsets[:-1]).any()
+        in_range = not len(ids) or 0 <= ids.min() <= ids.max() < self.vocab_size
+        return bool(
+            ascending and in_range and offsets[-1] == len(ids) and np.diff(offsets).max(initial=0) <= max_tokens
+        )
 
     def _encode(self, texts: Sequence[str], max_tokens: int) -> TokenExamples:
         lengths, ids = [0], []
@@ -171,6 +183,10 @@ def load_word_vectors(path: str | Path, tokenizer: Tokenizer, dim: int | None = 
                     raise DataError(f"the line has {MAX_LINE_BYTES} bytes or more; are these vectors in text format?")
                 elif text := text.strip(b" \t\r\n"):
                     dim = dim or len(text.split()) - 1
+                    if dim > MAX_WORD_VECTOR_DIM:
+                        raise DataError(
+                            f"the vectors have {dim} dimensions; at most {MAX_WORD_VECTOR_DIM} are possible"
+                        )
                     word, found = _word(text, dim), same_case
                     token_id = token_ids.get(word)
                     if token_id is None and tokenizer.lowercase:

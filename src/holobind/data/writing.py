@@ -2,18 +2,19 @@
 
 import itertools
 import json
-import tempfile
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from scipy import sparse
 
+from holobind._files import atomic_directory, atomic_write, check_outputs
 from holobind._types import ProgressCallback
 from holobind.data import sparse_text
 from holobind.data.dataset import Dataset, Split
-from holobind.data.files import BOM, OPEN_COMPRESSED, atomic_write, uncompressed_name
-from holobind.data.formats import FORMATS, load
+from holobind.data.files import BOM, OPEN_COMPRESSED, uncompressed_name
+from holobind.data.formats import FORMATS, input_files, load
 from holobind.errors import DataError, OptionError
 
 SUFFIXES = {"xml": ".txt", "svmlight": ".svm", "npz": ".npz", "text": ".txt", "tsv": ".tsv", "jsonl": ".jsonl"}
@@ -30,6 +31,8 @@ def write(dataset: Dataset, path: str | Path, to: str | None = None, *, compress
     formats (text, tsv, jsonl) do not store X, which becomes the tf-idf of the texts.
     """
     target = Path(path)
+    test = None if dataset.test is None else dataset.test.checked()
+    dataset = replace(dataset, train=dataset.train.checked(), test=test)
     if to is not None and to not in FORMATS:
         raise OptionError(f"format {to!r} is unknown; choose one of {', '.join(FORMATS)}")
     if compression and f".{compression}" not in OPEN_COMPRESSED:
@@ -48,13 +51,8 @@ def write(dataset: Dataset, path: str | Path, to: str | None = None, *, compress
         if single_file_format:
             _write_split(dataset, dataset.train, target, single_file_format)
             return
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as temporary:
-            folder = Path(temporary) / "dataset"
-            folder.mkdir()
+        with atomic_directory(target) as folder:
             _write_directory(dataset, folder, to or "xml", f".{compression}" if compression else "")
-            if target.exists():
-                target.rmdir()
-            folder.rename(target)
     except OSError as error:
         raise DataError(f"{target}: {error.strerror or error}") from error
 
@@ -66,10 +64,16 @@ def convert(
     *,
     compression: str = "",
     one_based: bool = False,
+    max_uncompressed: int | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> Dataset:
-    """Load `source`, write it to `target` in another format, and return the dataset."""
-    dataset = load(source, one_based=one_based, on_progress=on_progress)
+    """Load `source`, write it to `target` in another format, and return the dataset. No file of `source` is replaced.
+
+    max_uncompressed   bytes to which a compressed file may expand, see `load`
+    """
+    if Path(target).exists() and not Path(target).is_dir():
+        check_outputs({"the target": Path(target)}, input_files(source))
+    dataset = load(source, one_based=one_based, max_uncompressed=max_uncompressed, on_progress=on_progress)
     if on_progress:
         on_progress(f"writing {target}", 0.0)
     write(dataset, target, to, compression=compression)

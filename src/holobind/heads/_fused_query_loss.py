@@ -8,12 +8,12 @@ from math import isnan
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor, empty, float32, is_grad_enabled, scalar_tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
+from holobind._jit import compiled
 from holobind._types import FloatArray, IntArray
 
 # Sums may be reordered, which allows vector instructions; NaN and infinity keep their meaning.
@@ -80,7 +80,7 @@ def _gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 _gradients_once: Any = once_differentiable(_gradients)
 
 
-@njit(inline="always")
+@compiled(inline="always")
 def _vector(vectors, label, d, doubled):  # type: ignore[no-untyped-def]
     start = label // d * 3 * d + d - label if doubled else label * d
     return vectors[start : start + d]  # a slice, because its indices need no checks
@@ -172,4 +172,4 @@ def _query_rows(
 
 
 # A NaN among the inputs must give a NaN, not an exception of division.
-_query: Any = njit(fastmath=_REORDER, nogil=True, cache=True, error_model="numpy")(_query_rows)
+_query: Any = compiled(fastmath=_REORDER, error_model="numpy")(_query_rows)

@@ -57,5 +57,9 @@ class Network(nn.Module):
         """The outputs of some rows of examples.  Shapes: -> (n, out_features)"""
         return self(examples.batch(rows).to(next(self.parameters(), torch.empty(0)).device))
 
+    def working_bytes(self) -> int:
+        """The memory, about, of tables that it builds for prediction; known from the sizes in a file's header alone."""
+        return 0
+
     def check_loaded(self) -> None:
         """Raise an OptionError if tensors from a file, though of the right shapes, make no such network."""

@@ -5,13 +5,14 @@ A CSR matrix A is passed as (indptr, ids, values): row r has values[j] in column
 their docstring has `out =`.
 """
 
-import numba
 import numpy as np
+
+from holobind._jit import compiled
 
 QUERY_NORM = 250  # norm of a row of integers that `quantise_queries` makes; see `knn_index`
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def add_gram(indptr, ids, values, out):  # type: ignore[no-untyped-def]
     """out += the upper triangle of A'A, of rows with ascending ids, without a sparse product in between."""
     for r in range(len(indptr) - 1):
@@ -21,7 +22,7 @@ def add_gram(indptr, ids, values, out):  # type: ignore[no-untyped-def]
                 row[ids[j]] += x * values[j]
 
 
-@numba.njit(nogil=True, fastmath=True, cache=True)
+@compiled(fastmath=True)
 def sparse_dense_product(indptr, ids, values, V, out):  # type: ignore[no-untyped-def]
     """out = A V. Four entries of a row are added at a time, so that `out` is read and written a quarter as often."""
     w = V.shape[1]
@@ -42,7 +43,7 @@ def sparse_dense_product(indptr, ids, values, V, out):  # type: ignore[no-untype
             j += 1
 
 
-@numba.njit(nogil=True, fastmath=True, cache=True)
+@compiled(fastmath=True)
 def add_int8_product(indptr, ids, values, V, out):  # type: ignore[no-untyped-def]
     """out += A V for an int8 V. Eight entries of a row are added at a time: reads of V do not wait for each other."""
     w, flat, f = np.uint64(V.shape[1]), V.reshape(-1), np.float32
@@ -71,7 +72,7 @@ def add_int8_product(indptr, ids, values, V, out):  # type: ignore[no-untyped-de
                 row[i] += s * f(flat[a + i])
 
 
-@numba.njit(nogil=True, fastmath=True, cache=True)
+@compiled(fastmath=True)
 def add_int8_row_sums(ids, V, scale, out):  # type: ignore[no-untyped-def]
     """out[r] += scale sum_j V[ids[r, j]] for an int8 V, summed in int16: `ids` has at most 256 columns.
 
@@ -100,7 +101,7 @@ def add_int8_row_sums(ids, V, scale, out):  # type: ignore[no-untyped-def]
             out[r, i] += scale * np.float32(sums[i])
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def add_sparse(indptr, ids, values, out):  # type: ignore[no-untyped-def]
     """out += A."""
     for r in range(len(indptr) - 1):
@@ -108,7 +109,7 @@ def add_sparse(indptr, ids, values, out):  # type: ignore[no-untyped-def]
             out[r, ids[j]] += values[j]
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def add_slices(indptr, starts, values, flat, out):  # type: ignore[no-untyped-def]
     """out[r] += sum_j values[j] flat[starts[j] : starts[j] + d] over the entries j of row r.  Shapes: out (n, d)"""
     for r in range(len(indptr) - 1):
@@ -118,7 +119,7 @@ def add_slices(indptr, starts, values, flat, out):  # type: ignore[no-untyped-de
                 out[r, c] += v * flat[s + c]
 
 
-@numba.njit(nogil=True, fastmath=True, cache=True)
+@compiled(fastmath=True)
 def quantise_rows(V, levels, scales):  # type: ignore[no-untyped-def]
     """V[r] = scales[r] levels[r] with int8 levels; the largest absolute level of a row is 127.
 
@@ -135,7 +136,7 @@ def quantise_rows(V, levels, scales):  # type: ignore[no-untyped-def]
             levels[r, c] = np.int8(np.rint(V[r, c] * inverse))
 
 
-@numba.njit(nogil=True, fastmath=True, cache=True)
+@compiled(fastmath=True)
 def conjugate_gradients(  # type: ignore[no-untyped-def]
     indptr, ids, values, indptr_t, ids_t, values_t, diagonal, l2, B, W, max_iterations, tolerance
 ):
@@ -192,7 +193,7 @@ def conjugate_gradients(  # type: ignore[no-untyped-def]
     return iterations, residual_sq.sum(), target_sq.sum()
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def quantise_queries(indptr, ids, values, weights, min_strength):  # type: ignore[no-untyped-def]
     """Multiply rows by feature weights, scale them to norm QUERY_NORM and round towards 0: the new values, in int16.
 
@@ -215,7 +216,7 @@ def quantise_queries(indptr, ids, values, weights, min_strength):  # type: ignor
     return levels
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def add_columns(sums, start, size, columns, offsets, factors, n_columns):  # type: ignore[no-untyped-def]
     """sums[start + i] += sum_u factors[u] columns[offsets[u] + i] for i < size and u < n_columns, in int16.
 

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from holobind._types import CsrArray, ProgressCallback, RowIndex
 from holobind.codebooks import Codebook, OrbitCodebook
-from holobind.data.csr import binary_labels, canonical_csr
+from holobind.data.csr import binary_labels, canonical_csr, checked_csr
 from holobind.data.holdout import MAX_HELD_OUT_ROWS, folds, holdout
 from holobind.errors import OptionError
 from holobind.metrics import ndcg_at_k
@@ -120,7 +120,7 @@ def fit_ridge_knn(
         raise OptionError(f"knn_weight must be a finite number, 0 or larger, or None to choose it; got {knn_weight}")
     if not (np.isfinite(rare_label_boost) and rare_label_boost >= 0):
         raise OptionError(f"rare_label_boost must be a finite number, 0 or larger; got {rare_label_boost}")
-    X, Y = canonical_csr(csr_array(X).astype(np.float32, copy=False)), binary_labels(Y)
+    X, Y = canonical_csr(checked_csr(X, "X").astype(np.float32, copy=False)), binary_labels(checked_csr(Y, "Y"))
     n_labels = Y.shape[1]
     codebook = default_codebook(n_labels, dim or min(n_labels, KNN_DEFAULT_MAX_DIM), seed)
     ridge = _Ridge(codebook, rare_label_boost, seed, on_progress)
@@ -156,7 +156,7 @@ def update_ridge_knn(network: RidgeKnn, X: CsrArray, Y: CsrArray, l2: float | No
 
     Shapes: X (n, f), Y (n, L)
     """
-    Y = binary_labels(Y)
+    X, Y = checked_csr(X, "X", network.n_features), binary_labels(checked_csr(Y, "Y", network.n_labels))
     codebook = network.codebook()
     all_X, all_Y = (csr_array(vstack(pair)) for pair in zip(network.training_rows(), (X, Y), strict=True))
     label_weights = _label_weights(all_Y, network.rare_label_boost)

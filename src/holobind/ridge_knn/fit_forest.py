@@ -5,11 +5,11 @@ starts from two random rows. A linear classifier of the two halves is trained on
 coordinate descent) and quantised. Its sign decides where rows go. Trees differ by their random draws.
 """
 
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from holobind._jit import compiled
 from holobind._threads import threaded
 from holobind._types import CsrArray, FloatArray, ProgressCallback
 from holobind.data.csr import idf_weights, normalise_rows, scale_columns
@@ -75,7 +75,7 @@ def _join(trees: list[Tree], n_features: int) -> Forest:
     return forest
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _fit_tree(  # type: ignore[no-untyped-def]
     xptr, xids, xvalues, xlevels, yptr, yids, yvalues, n_labels, leaf_rows, f, max_level, query_norm, seed
 ):
@@ -124,7 +124,7 @@ def _fit_tree(  # type: ignore[no-untyped-def]
     return levels[:n_splits].copy(), thresholds[:n_splits].copy(), branches[:n_splits].copy()
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _two_means(rows, yptr, yids, yvalues, centres, side):  # type: ignore[no-untyped-def]
     """Divide rows into two halves by spherical 2-means of their label sets: `side` is 0 or 1.
 
@@ -163,7 +163,7 @@ def _two_means(rows, yptr, yids, yvalues, centres, side):  # type: ignore[no-unt
             inverse_norm[k] = 1 / np.sqrt(squares[k]) if squares[k] > 0 else 0.0
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _median(values):  # type: ignore[no-untyped-def]
     """The median by quickselect, which reorders the values; numpy's median takes seconds to compile."""
     low, high, middle = 0, len(values) - 1, len(values) // 2
@@ -186,7 +186,7 @@ def _median(values):  # type: ignore[no-untyped-def]
     return values[middle]
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _clear(centres, rows, yptr, yids):  # type: ignore[no-untyped-def]
     """Set the centres to zero: all of them, or where few rows made them, only the labels of these rows."""
     if len(centres) < 16 * len(rows):
@@ -198,7 +198,7 @@ def _clear(centres, rows, yptr, yids):  # type: ignore[no-untyped-def]
             centres[2 * yids[t] + 1] = 0
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _fit_classifier(rows, side, xptr, xids, xvalues, alpha, w):  # type: ignore[no-untyped-def]
     """Minimise |w|^2 / 2 + HINGE_WEIGHT sum of squared hinges over features and a constant feature.
 
@@ -227,7 +227,7 @@ def _fit_classifier(rows, side, xptr, xids, xvalues, alpha, w):  # type: ignore[
     return constant
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _partition(rows, xptr, xids, xlevels, levels, threshold):  # type: ignore[no-untyped-def]
     """Move rows of the first branch before those of the second, as `Forest` decides; the number of the first."""
     low, high = 0, len(rows) - 1

@@ -10,14 +10,15 @@ on every machine, and they fit 16 bits for up to MAX_FEATURES features.
 
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from holobind._jit import compiled
 from holobind._threads import by_rows
 from holobind._types import CsrArray
+from holobind.data.csr import checked_csr
 from holobind.errors import OptionError
 from holobind.ridge_knn._kernels import QUERY_NORM, add_columns, quantise_queries
 from holobind.ridge_knn._module import FixedDtypeModule
@@ -93,6 +94,7 @@ class Forest(FixedDtypeModule):
 
         Shapes: (n, f) -> (n, trees)
         """
+        X = checked_csr(X, "Forest: X", self.n_features)
         levels, top_levels = split_levels or self.split_levels()
         leaves = np.empty((X.shape[0], self.n_trees), np.int32)
         thresholds, branches, roots = (t.cpu().numpy() for t in (self.thresholds, self.branches, self.roots))
@@ -108,7 +110,7 @@ class Forest(FixedDtypeModule):
         return leaves
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _pass_top_splits(indptr, ids, values, top_levels, n_top, thresholds, branches, roots, nodes):  # type: ignore[no-untyped-def]
     """The node that each row reaches in each tree after the tree's first splits.
 
@@ -134,7 +136,7 @@ def _pass_top_splits(indptr, ids, values, top_levels, n_top, thresholds, branche
             nodes[r, t] = node
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _descend(indptr, ids, values, levels, thresholds, branches, nodes):  # type: ignore[no-untyped-def]
     """Replace the node of each row in each tree by the leaf below it.
 

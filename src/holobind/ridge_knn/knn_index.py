@@ -6,15 +6,17 @@ add sixteen of them at once, and the order of a sum does not change its result. 
 a query's products are skipped; this changes some neighbours, but not how useful they are (experiments/LOG.md).
 """
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from holobind._checks import positive
+from holobind._jit import compiled
 from holobind._threads import by_rows
 from holobind._topk import insert
 from holobind._types import CsrArray, FloatArray, IntArray
-from holobind.data.csr import canonical_csr, normalise_rows, scale_columns
+from holobind.data.csr import canonical_csr, checked_csr, normalise_rows, scale_columns
+from holobind.errors import ShapeError
 from holobind.ridge_knn._kernels import QUERY_NORM, add_columns, quantise_queries
 
 N_NEIGHBOURS = 30  # whose residuals the model averages
@@ -44,7 +46,9 @@ class KnnIndex:
     """
 
     def __init__(self, X: CsrArray, feature_weights: FloatArray, list_entry_cost: float = 64) -> None:
-        rows = normalise_rows(scale_columns(X, feature_weights))
+        if feature_weights.shape != X.shape[1:]:
+            raise ShapeError(f"KnnIndex: wants {X.shape[1]} feature weights, got shape {feature_weights.shape}")
+        rows = normalise_rows(scale_columns(checked_csr(X, "KnnIndex: X"), feature_weights))
         self.n_rows, self.feature_weights = rows.shape[0], feature_weights
         self.width = -(-self.n_rows // (16 * GROUP_SIZE)) * 16 * GROUP_SIZE  # padded with rows of zeros
         levels = np.trunc(rows.data * ROW_NORM)
@@ -74,7 +78,8 @@ class KnnIndex:
 
         Shapes: (m, f) -> (m, k), (m, k)
         """
-        queries = canonical_csr(X)
+        positive("search", "k", k)
+        queries = canonical_csr(checked_csr(X, "queries", len(self.feature_weights)))
         m = queries.shape[0]
         cosines, neighbours = np.zeros((m, k), np.int16), np.zeros((m, k), np.int64)
 
@@ -91,7 +96,7 @@ class KnnIndex:
         return cosines, neighbours
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _search(  # type: ignore[no-untyped-def]
     indptr, ids, levels, column_of, columns, list_ends, list_rows, list_levels, factors, min_features, buffer,
     cosines, neighbours,
@@ -138,7 +143,7 @@ def _search(  # type: ignore[no-untyped-def]
             _top_k(scores, base, maxima, groups, cosines[r], neighbours[r])
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _top_k(scores, base, maxima, groups, best, positions):  # type: ignore[no-untyped-def]
     """The k largest scores of one query.
 
@@ -166,7 +171,7 @@ def _top_k(scores, base, maxima, groups, best, positions):  # type: ignore[no-un
                 filled = insert(scores[base + position], position, best, positions, filled)
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _kth_largest_bound(values, k):  # type: ignore[no-untyped-def]
     """The largest bound that at least k values reach, or 1 if fewer than k are positive, by bisection."""
     low, high = 1, 1 << 15
@@ -182,7 +187,7 @@ def _kth_largest_bound(values, k):  # type: ignore[no-untyped-def]
     return np.int16(low)
 
 
-@numba.njit(nogil=True, cache=True)
+@compiled()
 def _count_reaching(values, bound):  # type: ignore[no-untyped-def]
     count = np.int16(0)  # as wide as the values, so that the loop is vectorised
     for i in range(len(values)):

@@ -29,20 +29,24 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from holobind import algebra
 from holobind._types import CsrArray, RowIndex
 from holobind.codebooks import OneHotCodebook, OrbitCodebook
 from holobind.data.batches import Examples, SparseBatch, SparseExamples
-from holobind.data.csr import from_arrays
+from holobind.data.csr import checked_csr, from_arrays
 from holobind.errors import OptionError
 from holobind.networks.base import Network
 from holobind.ridge_knn._module import FixedDtypeModule
-from holobind.ridge_knn.encoder import MAX_KNN_TABLE_BYTES, Encoder
+from holobind.ridge_knn.encoder import Encoder
 from holobind.ridge_knn.forest import TOP_SPLITS, Forest
 from holobind.ridge_knn.quantise import STEPS, dequantise, quantise
 
+# Memory of the tables of an `Encoder`, with the temporary arrays they are computed by: bytes for each stored feature,
+# label and row, for each element of a leaf value, and for each leaf of a row.
+ENTRY_BYTES, LABEL_BYTES, ROW_BYTES, LEAF_VALUE_BYTES, LEAF_ID_BYTES = 64, 32, 64, 9, 40
 MAX_FOUR_BIT_WEIGHTS = 1 << 21  # larger matrices get two bits a weight; smaller ones would lose 0.25 points by that
 
 
@@ -174,7 +178,7 @@ class RidgeKnn(FixedDtypeModule, Network):
         """Shapes: sparse (rows, n_features) -> (rows, out_features)"""
         ids, offsets, values = (tensor.cpu().numpy() for tensor in batch)
         shape = len(offsets), self.n_features
-        X = from_arrays(values, ids, np.append(offsets, len(ids)), shape, canonical=False)
+        X = csr_array((values, ids, np.append(offsets, len(ids))), shape)
         return self.encode(X).to(batch.ids.device)
 
     def predict_rows(self, examples: Examples, rows: RowIndex) -> Tensor:
@@ -185,7 +189,7 @@ class RidgeKnn(FixedDtypeModule, Network):
 
     def encode(self, X: CsrArray) -> Tensor:
         """The outputs v of rows of norm 1.  Shapes: (n, f) -> (n, d)"""
-        return self.prepare().encode(X)
+        return self.prepare().encode(checked_csr(X, "X", self.n_features))
 
     def prepare(self) -> Encoder:
         """Build the tables for fast outputs, once."""
@@ -272,23 +276,22 @@ class RidgeKnn(FixedDtypeModule, Network):
         """Raise OptionError unless the stored rows are CSR matrices and the forest fits: a file may hold anything."""
         for name, size in (("row", self.n_features), ("label", self.n_labels)):
             offsets, ids = getattr(self, f"{name}_offsets").numpy(), _unpack_ids(getattr(self, f"{name}_ids"))
-            if offsets[0] != 0 or offsets[-1] != len(ids) or (np.diff(offsets) < 0).any():
+            # Neighbours are compared, not subtracted: the difference of two int64 may not fit.
+            if offsets[0] != 0 or offsets[-1] != len(ids) or (offsets[1:] < offsets[:-1]).any():
                 raise OptionError(f"RidgeKnn: {name}_offsets must ascend from 0 to {len(ids)}, the number of entries")
             if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < size:
                 raise OptionError(f"RidgeKnn: {name}_ids must be from 0 to {size - 1}")
         if self.forest is not None:
-            trees = self.forest.n_trees
-            tables = (
-                trees * TOP_SPLITS * self.n_features,
-                self.forest.n_leaves * self.out_features,
-                self.n_training_rows * trees,
-            )
-            if max(tables) > MAX_KNN_TABLE_BYTES:
-                raise OptionError(
-                    f"RidgeKnn: a table of its forest would have {max(tables)} entries; "
-                    f"at most {MAX_KNN_TABLE_BYTES} are allowed"
-                )
             self.forest.check_loaded()
+
+    def working_bytes(self) -> int:
+        """The memory, about, of the tables that are built from the stored rows and trees before the first output."""
+        total = ENTRY_BYTES * len(self.row_ids) + LABEL_BYTES * len(self.label_ids) + ROW_BYTES * self.n_training_rows
+        if self.forest is not None:
+            trees, leaves = self.forest.n_trees, self.forest.n_leaves
+            total += (TOP_SPLITS * trees + 2 * leaves) * self.n_features + LEAF_VALUE_BYTES * leaves * self.out_features
+            total += LEAF_ID_BYTES * self.n_training_rows * trees
+        return total
 
     def _key(self) -> Tensor:
         """The random unitary vector that W is bound with where label vectors are one-hot.  Shapes: -> (d)"""

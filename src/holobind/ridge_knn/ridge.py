@@ -20,15 +20,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array, hstack, issparse
+from scipy.sparse import csr_array, hstack
 from torch import Tensor
 
 from holobind._checks import one_of, positive
 from holobind._threads import num_threads
 from holobind._types import CsrArray, FloatArray, ProgressCallback
 from holobind.codebooks.base import Codebook
-from holobind.data.csr import binary_labels
-from holobind.errors import DTypeError, OptionError, ShapeError
+from holobind.data.csr import binary_labels, checked_csr
+from holobind.errors import OptionError, ShapeError
 from holobind.ridge_knn._ridge_solvers import CholeskySolver, ConjugateGradientSolver, RidgeProblem, RidgeSolver
 
 DEFAULT_MEMORY = 1 << 30  # bytes
@@ -148,6 +148,12 @@ def solve_ridge(
     problem = RidgeProblem(X, Y, codebook, row_roots, label_values, system == "dual", memory, report)
     first_guess = None
     if start is not None and not problem.dual and not problem.targets_are_labels:
+        wanted = X.shape[1] - bool(bias), codebook.dim
+        if start.weights.shape != wanted or start.bias.shape != wanted[1:]:
+            raise ShapeError(
+                f"solve_ridge: start has weights of shape {tuple(start.weights.shape)} and a bias of shape "
+                f"{tuple(start.bias.shape)}; a solution of this system has {wanted} and {wanted[1:]}"
+            )
         first_guess = _primal_unknowns(start, constant if bias else None)
     validation: list[tuple[float, float]] = []
     single_thread = direct and min(X.shape) <= MAX_SINGLE_THREAD_UNKNOWNS
@@ -224,12 +230,7 @@ def _check_data(
     X: CsrArray, Y: CsrArray, codebook: Codebook, weights: FloatArray | None, label_weights: FloatArray | None
 ) -> tuple[CsrArray, CsrArray, FloatArray | None, FloatArray | None]:
     """X in float32 and Y of ones, both without rows of weight 0, the roots of the rows' weights, and label weights."""
-    for name, matrix in (("X", X), ("Y", Y)):
-        if not issparse(matrix):
-            raise DTypeError(
-                f"solve_ridge: {name} must be a scipy sparse array, got {type(matrix).__name__}; "
-                "convert it with scipy.sparse.csr_array"
-            )
+    X, Y = (checked_csr(matrix, f"solve_ridge: {name}") for name, matrix in (("X", X), ("Y", Y)))
     if X.shape[0] != Y.shape[0] or X.shape[0] == 0:
         raise ShapeError(
             "solve_ridge: X and Y must have the same number of rows, at least 1; "
@@ -237,10 +238,7 @@ def _check_data(
         )
     if Y.shape[1] != codebook.n_labels:
         raise ShapeError(f"solve_ridge: Y has {Y.shape[1]} labels, but the codebook has {codebook.n_labels}")
-    X = csr_array(X).astype(np.float32, copy=False)
-    if not np.isfinite(X.data).all():
-        raise DTypeError("solve_ridge: X must be finite, but holds NaN or infinity")
-    Y = binary_labels(Y)
+    X, Y = X.astype(np.float32, copy=False), binary_labels(Y)
     row_roots = _check_weights("weights", weights, X.shape[0])
     label_values = _check_weights("label_weights", label_weights, Y.shape[1])
     if row_roots is not None:

@@ -19,11 +19,13 @@ from typing import TypeAlias
 
 from torch import Tensor
 
+from holobind import algebra
 from holobind.errors import ExpressionError
 from holobind.symbols.vsa import VSA
 
 MAX_CHARACTERS = 100_000
 MAX_NESTING = 100  # of brackets and ~
+MAX_WEIGHT = 3.4e38  # the largest float32, about
 MAX_EXPANDED_FACTORS = 1_000_000  # in all products of a statement whose brackets are multiplied out
 
 _TOKEN = re.compile(
@@ -98,7 +100,7 @@ def evaluate(text: str, symbol: Callable[[str], Tensor], system: VSA) -> Tensor:
             case Sum():
                 return of_sum(node)
 
-    return of_sum(parse(text))
+    return algebra.finite("the vector of the statement", of_sum(parse(text)))
 
 
 def names(text: str) -> list[str]:
@@ -168,6 +170,8 @@ class _Parser:
             factor = self._factor()
             if isinstance(factor, float):
                 weight *= factor
+                if weight > MAX_WEIGHT:
+                    raise self._error(f"a weight must be at most {MAX_WEIGHT:g}", start)
             else:
                 factors.append(factor)
             if not self._take("*", "⊗"):

@@ -42,7 +42,7 @@ class Session:
     def has(self, part: str) -> str:
         """Whether the statement contains `part`."""
         response = float(self.vocabulary.response(self._current(), part))
-        present = self.vocabulary.contains(self._current(), part)
+        present = response > PRESENT_THRESHOLD
         return self._output(
             {"part": part, "response": response, "present": present},
             f"{'yes' if present else 'no'}: the response is {response:.2f}, above {PRESENT_THRESHOLD} means present",

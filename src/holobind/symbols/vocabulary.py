@@ -22,7 +22,8 @@ from torch import Tensor
 
 from holobind import _storage as storage
 from holobind import algebra
-from holobind._checks import integer, positive
+from holobind._checks import excerpt, fits_memory, positive
+from holobind._checks import seed as checked_seed
 from holobind.codebooks import OrbitCodebook
 from holobind.errors import FileError, OptionError, ShapeError, UnknownNameError
 from holobind.symbols import expression
@@ -30,7 +31,9 @@ from holobind.symbols.capacity import expected_error
 from holobind.symbols.vsa import HRR, SYSTEMS, VSA, as_system
 
 FORMAT_VERSION = 2
+VECTOR_DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)  # that a file may hold
 MAX_DIM_IN_FILE = 1 << 20  # a file with a larger dim could make `load` allocate any amount of memory
+BYTES_PER_ELEMENT, WORKING_VECTORS = 4, 4  # a computation has some spectra and results beside its operands
 MAX_NAME_CHARACTERS = 1000
 MAX_NAMES_FOR_HINTS = 10_000  # among which close matches of a mistyped name are searched
 PRESENT_THRESHOLD = 0.5  # the paper's rule: the statement holds what responds more strongly
@@ -109,16 +112,19 @@ class Vocabulary:
 
     def __init__(self, dim: int, seed: int = 0, vsa: VSA | str = "unitary-hrr") -> None:
         self.dim = positive("Vocabulary", "dim", dim)
-        self.seed = integer("Vocabulary", "seed", seed)
+        self.seed = checked_seed("Vocabulary", seed)
         self.vsa: VSA = as_system("Vocabulary", vsa)
         self._vectors: dict[str, Tensor] = {}
+        self._check_memory()
         self.vsa.random(0, dim)  # raises here if the system does not support this dimension
 
     # Names and vectors.
 
     def __getitem__(self, name: str) -> Tensor:
         if name not in self._vectors:
-            self._vectors[_checked_name(name)] = self._draw(name)
+            _check_name(name)
+            self._check_memory()
+            self._vectors[name] = self._draw(name)
         return self._vectors[name]
 
     def __getattr__(self, name: str) -> Statement:
@@ -139,7 +145,8 @@ class Vocabulary:
             return
         if vector.shape != (self.dim,):
             raise ShapeError(f"add: the vector of {name!r} must have shape ({self.dim},), got {tuple(vector.shape)}")
-        self._vectors[_checked_name(name)] = vector
+        _check_name(name)
+        self._vectors[name] = vector
 
     def __len__(self) -> int:
         return len(self._vectors)
@@ -206,7 +213,8 @@ class Vocabulary:
     def response(self, statement: "Tensor | Statement | str", part: "str | Tensor") -> Tensor:
         """How strongly the statement holds `part`, such as "red*cat": about 1 if it does, about 0 if not."""
         held, wanted = self._vector(statement), self._key(part)
-        return (held * wanted).sum(-1) / wanted.square().sum(-1)
+        found = (held * wanted).sum(-1) / wanted.square().sum(-1)
+        return algebra.finite(f"the response to {part!r:.60}", found) if isinstance(part, str) else found
 
     def contains(self, statement: "Tensor | Statement | str", part: "str | Tensor") -> bool:
         """Whether the response to `part` is above one half."""
@@ -224,7 +232,7 @@ class Vocabulary:
         header, tensors = storage.read(path, "vocabulary", FORMAT_VERSION)
         names, dim, seed, system = header.get("names"), header.get("dim"), header.get("seed"), header.get("vsa")
         if (
-            not (isinstance(dim, int) and 1 <= dim <= MAX_DIM_IN_FILE and isinstance(seed, int))
+            not (type(dim) is int and 1 <= dim <= MAX_DIM_IN_FILE and type(seed) is int and abs(seed) < 1 << 63)
             or not (isinstance(names, list) and all(isinstance(name, str) for name in names))
             or len(set(names)) != len(names)
             or not (isinstance(system, str) and system in SYSTEMS)
@@ -234,11 +242,11 @@ class Vocabulary:
             if header.get("large") is True:
                 return LargeVocabulary(names, dim, seed)
             vectors = tensors.get("vectors")
-            if vectors is None or vectors.shape != (len(names), dim) or not vectors.is_floating_point():
+            if vectors is None or vectors.shape != (len(names), dim) or vectors.dtype not in VECTOR_DTYPES:
                 raise FileError(
                     f"{path} does not hold one vector of {dim} dimensions for each of its {len(names)} names"
                 )
-            if not vectors.isfinite().all():
+            if not storage.is_finite(vectors):
                 raise FileError(f"{path} holds vectors with elements that are not finite")
             vocabulary = Vocabulary(dim, seed, SYSTEMS[system])
             for name, vector in zip(names, vectors, strict=True):
@@ -257,6 +265,12 @@ class Vocabulary:
         digest = hashlib.blake2b(f"{self.seed}\0{name}".encode(), digest_size=8).digest()
         generator = torch.Generator().manual_seed(int.from_bytes(digest, "little"))
         return self.vsa.random(1, self.dim, generator)[0]
+
+    def _check_memory(self) -> None:
+        """Refuse one more vector if it and its copies in computations cannot fit in memory."""
+        n_vectors = len(self._vectors) + 1
+        n_bytes = BYTES_PER_ELEMENT * self.dim * (n_vectors + WORKING_VECTORS)
+        fits_memory(f"{n_vectors:,} vector(s) of {excerpt(self.dim)} dimensions", n_bytes, "take a smaller dim")
 
     def _known(self, name: str) -> Tensor:
         if name not in self:
@@ -296,7 +310,7 @@ class Vocabulary:
         k = min(positive("ask", "k", k), len(self))
         if k == 0:
             raise UnknownNameError("this vocabulary has no names yet; use some in a statement, or add them")
-        unbound_norms = unbound.norm(dim=-1).tolist()
+        unbound_norms = algebra.finite("the answer", unbound.norm(dim=-1)).tolist()
         found = []
         for unbound_norm, (names, dots, norms) in zip(unbound_norms, self._nearest(unbound, k), strict=True):
             # All pairs contribute about the same square norm, so the square norm estimates their number.
@@ -334,7 +348,9 @@ class LargeVocabulary(Vocabulary):
 
     def __init__(self, names: Iterable[str], dim: int, seed: int = 0) -> None:
         super().__init__(dim, seed, HRR("approximate"))
-        self._names = [_checked_name(name) for name in names]
+        self._names = list(names)
+        for name in self._names:
+            _check_name(name)
         self._index = {name: i for i, name in enumerate(self._names)}
         if len(self._index) != len(self._names):
             raise OptionError(
@@ -395,7 +411,6 @@ def _answer(name: str, dot: float, norm: float, unbound_norm: float, dim: int, e
     return Answer(name, dot / (norm * unbound_norm), response, confidence, error)
 
 
-def _checked_name(name: str) -> str:
+def _check_name(name: str) -> None:
     if not isinstance(name, str) or not name or len(name) > MAX_NAME_CHARACTERS or not name.isprintable():
         raise OptionError(f"a name must be 1 to {MAX_NAME_CHARACTERS} printable characters, got {str(name)[:40]!r}")
-    return name

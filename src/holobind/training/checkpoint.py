@@ -5,18 +5,24 @@ resumed, and `state`. Its tensors are `model.*`, `best.*` once there is a best e
 `optimiser.<parameter>.<name>`.
 """
 
-import glob
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from holobind import _storage as storage
+from holobind.data.batches import Examples, SparseExamples, TokenExamples
 from holobind.errors import FileError
 from holobind.training.optimiser import RowAdam
 
 VERSION = 2
+CHECKSUM_BLOCK, MAX_CHECKSUM_BLOCKS = 1 << 14, 1 << 9  # numbers; up to 8 million of an array, a tenth of a second
 # The state that an optimiser has for a parameter: of its shape, one value for each of its rows, or one value.
 OPTIMISER_STATE: dict[type[Optimizer], dict[str, str]] = {
     AdamW: {"step": "one", "exp_avg": "all", "exp_avg_sq": "all"},
@@ -52,7 +58,7 @@ def read(
     header, tensors = storage.read(path, "checkpoint", VERSION)
     if header.get("run") != run:
         raise FileError(f"{path} is of a run with other data or options; repeat those, or remove it to start anew")
-    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    wanted = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in model.state_dict().items()}
     weights, best = _under("model.", tensors), _under("best.", tensors)
     states: dict[nn.Parameter, tuple[Optimizer, dict[str, Tensor]]] = {}
     used = len(weights) + len(best)
@@ -60,16 +66,21 @@ def read(
         state = _under(f"optimiser.{name}.", tensors)
         used += len(state)
         shapes = {"all": tuple(parameter.shape), "rows": tuple(parameter.shape[:1]), "one": ()}
-        keys = {key: shapes[size] for key, size in OPTIMISER_STATE[type(optimiser)].items()}
-        if state and {key: tuple(tensor.shape) for key, tensor in state.items()} != keys:
+        keys = {
+            key: (shapes[size], torch.float32 if size == "one" else parameter.dtype)
+            for key, size in OPTIMISER_STATE[type(optimiser)].items()
+        }
+        if state and _shapes_and_dtypes(state) != keys:
             raise _damaged(path, f"the optimiser's state of {name}")
         if state:
             states[parameter] = optimiser, {key: tensor.to(parameter.device) for key, tensor in state.items()}
     for kind, found in (("weights", weights), ("best weights", best or weights)):
-        if {name: tuple(tensor.shape) for name, tensor in found.items()} != wanted:
+        if _shapes_and_dtypes(found) != wanted:
             raise _damaged(path, f"its {kind} are not those of this model")
     if used != len(tensors) or not isinstance(header.get("state"), dict):
         raise _damaged(path, "it has other tensors, or no state")
+    if not all(storage.is_finite(tensor) for tensor in tensors.values() if tensor.is_floating_point()):
+        raise _damaged(path, "it holds NaN or infinite numbers")
     model.load_state_dict(weights)
     for parameter, (optimiser, state) in states.items():
         optimiser.state[parameter] = state
@@ -77,14 +88,47 @@ def read(
     return header["state"], {name: tensor.to(device) for name, tensor in best.items()} or None
 
 
-def remove_partial(path: Path) -> None:
-    """Remove files that a killed process has left half written."""
-    for partial in path.parent.glob(f"{glob.escape(path.name)}.*.part"):
-        partial.unlink(missing_ok=True)
+# What must be the same for a run to be resumed
+
+
+def examples_fingerprint(examples: Examples) -> dict[str, Any]:
+    """Sizes and checksums of the inputs of a run: rows of features, or tokens of texts."""
+    if isinstance(examples, SparseExamples):
+        X = examples.X
+        return {"normalise": examples.normalise, **csr_fingerprint(X.shape, X.indptr, X.indices, X.data)}
+    if isinstance(examples, TokenExamples):
+        return csr_fingerprint((len(examples),), examples.offsets, examples.ids)
+    sizes = examples.sizes  # inputs of the caller's own kind
+    return {"rows": len(examples), "sizes": None if sizes is None else checksum(sizes)}
+
+
+def csr_fingerprint(shape: Sequence[int], *arrays: NDArray[Any]) -> dict[str, Any]:
+    """The shape of a matrix, and the lengths and checksums of its arrays."""
+    return {
+        "shape": [int(n) for n in shape],
+        "lengths": [len(array) for array in arrays],
+        "checksums": [checksum(array) for array in arrays],
+    }
+
+
+def checksum(array: NDArray[Any]) -> int:
+    """CRC-32 of an array of numbers, whatever their precision: of all of them, or of blocks of a large array."""
+    starts = range(0, len(array), CHECKSUM_BLOCK)
+    if len(starts) > MAX_CHECKSUM_BLOCKS:
+        starts = np.linspace(0, len(array) - CHECKSUM_BLOCK, MAX_CHECKSUM_BLOCKS).astype(int).tolist()
+    wide = np.float64 if array.dtype.kind == "f" else np.int64
+    total = 0
+    for start in starts:
+        total = zlib.crc32(array[start : start + CHECKSUM_BLOCK].astype(wide).data, total)
+    return total
 
 
 def _damaged(path: Path, what: str) -> FileError:
     return FileError(f"{path} is damaged ({what}); remove it to start anew")
+
+
+def _shapes_and_dtypes(tensors: dict[str, Tensor]) -> dict[str, tuple[tuple[int, ...], torch.dtype]]:
+    return {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
 
 
 def _under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -6,12 +6,13 @@ reads it to show its help.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from holobind._checks import MAX_SEED, excerpt
 from holobind.errors import OptionError
 
 NetworkName = Literal["linear", "fc", "cnn", "lstm"]
@@ -26,6 +27,8 @@ HEAD_LOSSES = {
     "linear": ("ridge", "bce", "softmax"),
     "holographic": ("ridge", "softmax", "query", "query-abs", "regression"),
 }
+TOKEN_NETWORKS = ("cnn", "lstm")
+TEXT_OPTION_NETWORKS = {"filters": ("cnn",), "hidden_size": ("lstm",)}  # the other text options belong to both
 METRICS = ("P", "nDCG", "R")  # each with a @k
 MODEL, CLOSED_FORM, TEXT, TRAINING = (
     "Model",
@@ -33,6 +36,10 @@ MODEL, CLOSED_FORM, TEXT, TRAINING = (
     "Text networks: cnn, lstm",
     "Training (every loss but ridge)",
 )
+
+
+MAX_SIZE = 2**28  # the number of bytes of a layer between two such sizes fits in 64 bits
+MAX_KNN_WEIGHT = 1e6  # sums of residuals stay far from the largest float32
 
 
 # What values an option takes: a description, and a test of a value that is not None.
@@ -53,7 +60,9 @@ class AllowedValues:
 
 
 def _is_number(value: Any, kind: Any = int | float) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool) and math.isfinite(value)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        return False
+    return abs(value) <= MAX_SEED if isinstance(value, int) else math.isfinite(value)
 
 
 def choice(names: Any) -> AllowedValues:
@@ -61,9 +70,9 @@ def choice(names: Any) -> AllowedValues:
     return AllowedValues(f"one of {', '.join(allowed)}", str, lambda value: isinstance(value, str) and value in allowed)
 
 
-def integer(minimum: int) -> AllowedValues:
-    allowed = f"a whole number from {minimum}"
-    return AllowedValues(allowed, int, lambda value: _is_number(value, int) and value >= minimum)
+def integer(minimum: int, maximum: int = MAX_SIZE) -> AllowedValues:
+    allowed = f"a whole number from {minimum} to 2^{maximum.bit_length() - 1}"
+    return AllowedValues(allowed, int, lambda value: _is_number(value, int) and minimum <= value <= maximum)
 
 
 def number(minimum: float, maximum: float = math.inf) -> AllowedValues:
@@ -76,9 +85,11 @@ FRACTION = AllowedValues("a fraction from 0 to below 1", float, lambda value: _i
 FLAG = AllowedValues("True or False", bool, lambda value: isinstance(value, bool))
 FILE = AllowedValues("the path of a file", Path, lambda value: isinstance(value, str | Path))
 SIZES = AllowedValues(
-    "at least one size, such as (512,)",
+    "at least one size, such as (512,), each at most 2^28",
     tuple,
-    lambda value: isinstance(value, Sequence) and len(value) > 0 and all(_is_number(n, int) and n > 0 for n in value),
+    lambda value: (
+        isinstance(value, Sequence) and len(value) > 0 and all(_is_number(n, int) and 0 < n <= MAX_SIZE for n in value)
+    ),
 )
 VECTORS = AllowedValues(
     f"some of {', '.join(get_args(TrainableVector))}",
@@ -88,7 +99,7 @@ VECTORS = AllowedValues(
     ),
 )
 METRIC = AllowedValues(
-    f"{', '.join(f'{name}@k' for name in METRICS)} with k from 1",
+    f"{', '.join(f'{name}@k' for name in METRICS)} with k from 1 to 999,999,999",
     str,
     lambda value: isinstance(value, str) and _is_metric(value),
 )
@@ -96,7 +107,7 @@ METRIC = AllowedValues(
 
 def _is_metric(value: str) -> bool:
     name, _, k = value.partition("@")
-    return name in METRICS and k.isdecimal() and int(k) >= 1
+    return name in METRICS and k.isdecimal() and len(k) < 10 and int(k) >= 1
 
 
 def option(default: Any, values: AllowedValues, group: str, help: str, shown: str | None = None) -> Any:  # noqa: A002
@@ -112,7 +123,7 @@ def _check(config: Any) -> None:
         value, values = getattr(config, one.name), one.metadata["values"]
         if (value is None and one.default is not None) or not (value is None or values.holds(value)):
             unset = ", or None to have it chosen" if one.default is None else ""
-            raise OptionError(f"{one.name} must be {values.allowed}{unset}; got {value!r:.60}")
+            raise OptionError(f"{one.name} must be {values.allowed}{unset}; got {excerpt(value)}")
 
 
 @dataclass(frozen=True)
@@ -190,7 +201,7 @@ class ModelConfig:
     )
     knn_weight: float | None = option(
         None,
-        number(0),
+        number(0, MAX_KNN_WEIGHT),
         CLOSED_FORM,
         "Weight of the mean residual of the 30 nearest training rows. 0 stores no training rows and fits no trees.",
         "chosen on held-out rows",
@@ -214,7 +225,7 @@ class ModelConfig:
     )
     filters: int = option(128, integer(1), TEXT, "Filters of each width (2, 4 and 8) of cnn.")
     hidden_size: int = option(256, integer(1), TEXT, "Hidden state of lstm in each direction.")
-    seed: int = option(0, integer(0), MODEL, "Seed of every random choice.")
+    seed: int = option(0, integer(0, MAX_SEED), MODEL, "Seed of every random choice.")
 
     def __post_init__(self) -> None:
         _check(self)
@@ -233,6 +244,13 @@ class ModelConfig:
             )
         if self.network == "cnn" and self.hidden is not None and len(self.hidden) != 1:
             raise OptionError(f"network 'cnn' has one hidden layer; got {len(self.hidden)} sizes")
+        for one in fields(self):
+            if one.metadata["group"] == TEXT and getattr(self, one.name) != one.default:
+                readers = TEXT_OPTION_NETWORKS.get(one.name, TOKEN_NETWORKS)
+                if self.network not in readers:
+                    raise OptionError(
+                        f"{one.name} belongs to network {' and '.join(readers)}; got network {self.network!r}"
+                    )
         if self.word_vectors is not None and self.tokenizer != "word":
             raise OptionError(f"word_vectors belong to tokenizer 'word'; got tokenizer {self.tokenizer!r}")
 
@@ -259,7 +277,7 @@ class ModelConfig:
     @property
     def reads_tokens(self) -> bool:
         """Whether the network reads texts token by token."""
-        return self.network in ("cnn", "lstm")
+        return self.network in TOKEN_NETWORKS
 
 
 @dataclass(frozen=True)
@@ -301,7 +319,7 @@ class TrainConfig:
     time_limit: float | None = option(
         None, POSITIVE, TRAINING, "Seconds after which training ends, with the learning rate at 0.", "none"
     )
-    seed: int = option(0, integer(0), MODEL, "Seed of every random choice.")
+    seed: int = option(0, integer(0, MAX_SEED), MODEL, "Seed of every random choice.")
 
     def __post_init__(self) -> None:
         _check(self)
@@ -331,8 +349,8 @@ class TrainConfig:
 
 @dataclass
 class TrainState:
-    """The progress of a run. `history` has one entry for each epoch: loss, metric (if rows were held out), seconds,
-    rows a second."""
+    """The progress of a run. For each epoch `history` has an entry of its loss and metric (if rows were held out), and
+    `timings` one of its seconds since the start and rows per second."""
 
     epoch: int = 0
     step: int = 0  # of this epoch
@@ -346,15 +364,16 @@ class TrainState:
     rows_per_second: float = math.nan
     finished: bool = False
     history: list[dict[str, float]] = field(default_factory=list)
+    timings: list[dict[str, float]] = field(default_factory=list)
 
     def is_possible(self, config: TrainConfig, steps: int) -> bool:
         """Whether a run of this config can have this progress: a file may claim anything."""
         assert config.epochs is not None
         return (
             all(type(getattr(self, name)) is type(value) for name, value in vars(TrainState()).items())
-            and all(type(entry) is dict for entry in self.history)
+            and all(type(entry) is dict for entry in self.history + self.timings)
             and self.steps == steps
-            and len(self.history) == self.epoch <= config.epochs
+            and len(self.history) == len(self.timings) == self.epoch <= config.epochs
             and 0 <= self.step <= steps
             and -1 <= self.best_epoch < max(1, self.epoch)
             and self.seconds >= 0
@@ -399,8 +418,10 @@ COMMAND_LINE_ONLY = {
     "out": "the estimator has `save`",
     "log": "the estimator has `verbose`",
     "plot": "`model_.metadata` has the values",
+    "timings": "`model_.metadata` has them until it is saved",
     "resume": "`fit` starts anew, as everywhere in scikit-learn",
     "json": "output format",
+    "max_uncompressed": "an argument of `data.load`",
 }
 ESTIMATOR_ONLY = {
     "threshold": "an option of `holobind predict`",
@@ -416,6 +437,22 @@ def split_options(options: Mapping[str, Any]) -> tuple[ModelConfig, TrainConfig]
     given = {name: value for name, value in options.items() if value is not None}
     pick = partial(_pick, given)
     return ModelConfig(**pick(MODEL_OPTIONS)), TrainConfig(**pick(TRAIN_OPTIONS))
+
+
+def without_effect(given: Iterable[str], config: ModelConfig) -> list[str]:
+    """Which of the given options this model does not use."""
+    used = {
+        **dict.fromkeys(TRAIN_OPTIONS, not config.closed_form),
+        **dict.fromkeys(("dim", "codebook", "trainable"), config.head == "holographic"),
+        **dict.fromkeys(("hidden", "dropout"), config.network != "linear"),
+        **dict.fromkeys(("text", "normalise"), not config.reads_tokens),
+        "feature_dropout": not config.closed_form,
+        "l2": config.closed_form or config.starts_from_ridge,
+        "rare_label_boost": config.closed_form,
+        "knn_weight": config.closed_form,
+        "seed": True,
+    }
+    return [name for name in given if not used.get(name, True)]
 
 
 def join_options(model: ModelConfig, train: TrainConfig) -> dict[str, Any]:

@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 
 from holobind import metrics
+from holobind._checks import fits_memory
+from holobind._storage import encode_lines
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.data import Split, Tfidf
 from holobind.data.batches import Examples, SparseExamples, ragged_labels
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
 HIDDEN_SIZES = {"linear": (), "fc": (512, 512), "cnn": (512,), "lstm": (256,)}
 MAX_LINEAR_HEAD_BYTES = 1 << 32
+BYTES_PER_WEIGHT = 4
+SMALLER_SIZES = "take a smaller dim, hidden, embedding_dim, filters or hidden_size"
 TEMPERATURES = np.exp(np.linspace(-3, 6, 37))
 MIN_TEMPERATURE_ROWS, MAX_TEMPERATURE_ROWS, MAX_TEMPERATURE_SCORES = 16, 500, 1 << 23  # to choose the temperature on
 
@@ -89,6 +93,9 @@ def learn(
     began = time.perf_counter()
     config, callbacks = config or ModelConfig(), callbacks or Callbacks()
     train_config = train_config or TrainConfig(seed=config.seed)
+    split = split.checked()
+    if label_names is not None:
+        encode_lines(label_names)  # names that no file can store are refused now, not after the training
     inputs = _read(split, config, tfidf)
     if config.uses_knn:
         model, summary = _learn_ridge_knn(inputs, config, label_names, callbacks)
@@ -97,13 +104,16 @@ def learn(
     else:
         model = _build(inputs, config, label_names)
         summary = _train(model, inputs, config, train_config, callbacks, checkpoint, resume, log)
+    timings = {"training": round(time.perf_counter() - began, 2), **summary.pop("timings", {})}
+    if "ridge" in summary:
+        timings["ridge"] = summary["ridge"].pop("seconds")
     model.metadata = {
         **(metadata or {}),
         "config": join_options(config, train_config),
         "rows": split.Y.shape[0],
-        "seconds": round(time.perf_counter() - began, 2),
         "threads": torch.get_num_threads(),
         **summary,
+        "timings": timings,  # in seconds; apart from the rest, which is the same for every run with the same seed
     }
     return model.eval()
 
@@ -124,11 +134,13 @@ def partial_fit(
         raise DataError(f"this model has {model.n_labels} labels; the data has {split.Y.shape[1]}")
     if not len(split):
         return
+    split = split.checked()
     examples = model.examples(model.inputs_of(split))
     now, before = metrics.frequencies(split.Y), model.frequencies
     after = metrics.Frequencies(before.counts + now.counts, before.n_rows + now.n_rows)
     ridge = model.metadata.get("ridge")
-    l2 = config.l2 or (ridge.get("l2") if isinstance(ridge, dict) else None)
+    stored_l2 = ridge.get("l2") if isinstance(ridge, dict) else None
+    l2 = config.l2 or (float(stored_l2) if isinstance(stored_l2, int | float) else None)  # a file may hold anything
     if isinstance(model.network, RidgeKnn) and isinstance(examples, SparseExamples):
         model.network = update_ridge_knn(model.network, normalise_rows(examples.X), split.Y, l2, before.n_rows)
     elif config.closed_form and "training" not in model.metadata and isinstance(examples, SparseExamples):
@@ -188,6 +200,9 @@ def _learn_ridge_knn(
     inputs: _Inputs, config: ModelConfig, label_names: Sequence[str] | None, callbacks: Callbacks
 ) -> tuple[Model, dict[str, Any]]:
     """The closed form with the residuals of the nearest training rows."""
+    if config.dim is not None:
+        n_weights = max(inputs.X.shape) * config.dim  # the outputs of all rows are computed, too
+        fits_memory(f"{n_weights:,} weights (dim {config.dim:,})", BYTES_PER_WEIGHT * n_weights, SMALLER_SIZES)
     fitted = fit_ridge_knn(
         normalise_rows(inputs.X),
         inputs.Y,
@@ -245,6 +260,7 @@ def _train(
         log=log,
         on_progress=callbacks.on_train,
         warm_start=config.starts_from_ridge,
+        options=asdict(config),
     )
     summary["training"] = {
         "config": asdict(train_config),
@@ -252,6 +268,7 @@ def _train(
         "best": state.best,
         "best epoch": state.best_epoch + 1,  # 0: the start
     }
+    summary["timings"] = {"epochs": state.timings}
     return summary
 
 
@@ -274,19 +291,11 @@ def _build(inputs: _Inputs, config: ModelConfig, label_names: Sequence[str] | No
                 f"a linear head of {width} x {n_labels} weights would take {4 * n_labels * width / 2**30:.0f} GB; "
                 "take head 'holographic'"
             )
-    network: Network
-    if inputs.tokenizer is not None:
-        network = _text_network(config, inputs.tokenizer, hidden)
-    else:
-        network = FC(
-            inputs.n_features,
-            hidden,
-            dim if network_gives_output else None,
-            linear_skip=config.linear_skip,
-            dropout=config.dropout or 0.0,
-            feature_dropout=config.feature_dropout or 0.0,
-            seed=config.seed,
-        )
+    with torch.device("meta"):  # shapes alone
+        planned = _network(inputs, replace(config, word_vectors=None), hidden, dim if network_gives_output else None)
+    n_weights = planned.n_parameters() + (0 if network_gives_output else planned.out_features * dim)
+    fits_memory(f"{n_weights:,} weights (dim {dim:,})", BYTES_PER_WEIGHT * n_weights, SMALLER_SIZES)
+    network = _network(inputs, config, hidden, dim if network_gives_output else None)
     in_features = None if network_gives_output else network.out_features
     head: Head
     if config.head == "linear":
@@ -318,6 +327,21 @@ def _assemble(
         max_tokens=config.max_tokens,
         label_names=label_names,
         label_order=order,
+    )
+
+
+def _network(inputs: _Inputs, config: ModelConfig, hidden: Sequence[int], out_features: int | None) -> Network:
+    """The untrained network of a config; `out_features` if it gives the output itself."""
+    if inputs.tokenizer is not None:
+        return _text_network(config, inputs.tokenizer, hidden)
+    return FC(
+        inputs.n_features,
+        hidden,
+        out_features,
+        linear_skip=config.linear_skip,
+        dropout=config.dropout or 0.0,
+        feature_dropout=config.feature_dropout or 0.0,
+        seed=config.seed,
     )
 
 

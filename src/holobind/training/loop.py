@@ -13,10 +13,10 @@ import math
 import os
 import signal
 import time
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -29,9 +29,10 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from holobind import metrics
+from holobind._files import add_lines
 from holobind._types import CsrArray, RowIndex
 from holobind.data.batches import Examples, length_buckets, prediction_batches, ragged_labels
-from holobind.data.csr import take_rows
+from holobind.data.csr import checked_csr, take_rows
 from holobind.data.holdout import MAX_HELD_OUT_ROWS, holdout
 from holobind.errors import FileError, OptionError, TrainingInterrupted
 from holobind.model import MAX_BATCH_ROWS, Model
@@ -60,6 +61,7 @@ def fit(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     warm_start: bool = False,
     constant_rate: bool = False,
+    options: Mapping[str, Any] | None = None,
     fabric: Fabric | None = None,
 ) -> TrainState:
     """Train `model` in place; it ends with the weights of its best epoch.
@@ -67,19 +69,21 @@ def fit(
     checkpoint      a file to resume from, written after each epoch, every `checkpoint_seconds` and on a signal to stop
     resume          continue from it, if it exists; the result is that of an uninterrupted run, to the bit (but not with
                     a time limit, which makes the learning rate depend on the clock)
-    log             a file that gets a line of JSON for each epoch of this run
+    log             a file to which a line of JSON is added for each epoch; what it has before stays
     warm_start      the model was trained or solved before: if no epoch is better than its start, it ends unchanged
     constant_rate   keep the learning rate at its peak, for one pass over each of many portions of data
+    options         of the model; a run is resumed only with the same ones
 
     Under torchrun all processes call it with the same arguments; the checkpoint is on a file system that they share.
     """
     if len(examples) != Y.shape[0] or len(examples) < 1:
         raise OptionError(f"train: wants as many inputs as rows of labels; got {len(examples)} and {Y.shape[0]}")
+    Y = checked_csr(Y, "Y", model.n_labels)
     config = (config or TrainConfig()).resolve(len(examples))
     fabric = fabric or launch(config.precision, sparse=bool(_sparse_weights(model)))
     run = _Run(model, examples, Y, config, fabric, on_progress)
     run.checkpoint, run.log, run.checkpoint_seconds = checkpoint, log if run.is_main else None, checkpoint_seconds
-    run.warm_start, run.constant_rate = warm_start, constant_rate
+    run.warm_start, run.constant_rate, run.options = warm_start, constant_rate, dict(options or {})
     if resume and checkpoint is not None:
         run.restore(checkpoint)
     run.run()
@@ -116,6 +120,7 @@ class _Run:
     checkpoint_seconds = CHECKPOINT_SECONDS
     warm_start = False
     constant_rate = False
+    options: dict[str, Any] = {}  # noqa: RUF012 set by `fit`
 
     def __init__(
         self,
@@ -142,10 +147,7 @@ class _Run:
         state = self.state
         self.began = time.monotonic() - state.seconds
         written = time.monotonic()
-        if self.checkpoint is not None and self.is_main:
-            checkpoints.remove_partial(self.checkpoint)
-        if self.log is not None:  # epochs after the checkpoint are trained, and logged, again
-            self.log.write_text("".join(map(_json_line, state.history)), encoding="utf-8")
+        self.write_log(0)
         self.model.train()
         devices = [self.fabric.device] if self.fabric.device.type == "cuda" else []
         with _stop_signals() as signals, torch.random.fork_rng(devices):
@@ -171,6 +173,7 @@ class _Run:
                         written = time.monotonic()
                 self.end_epoch()
                 self.write()
+                self.write_log(state.epoch - 1)
                 written = time.monotonic()
         if self.best is not None:
             self.model.load_state_dict(self.best)
@@ -240,13 +243,11 @@ class _Run:
                 "epoch": state.epoch + 1,
                 "loss": state.loss,
                 **({config.metric: metric} if len(self.held_out) else {}),
-                "seconds": round(state.seconds, 3),
-                "rows per second": round(state.rows_per_second, 1),
             }
         )
-        if self.log is not None:
-            with self.log.open("a", encoding="utf-8") as file:
-                file.write(_json_line(state.history[-1]))
+        state.timings.append(
+            {"seconds": round(state.seconds, 3), "rows per second": round(state.rows_per_second, 1)},
+        )
         if metric > state.best:
             self.keep_best(metric)
         stops_early = bool(len(self.held_out)) and 0 < config.patience <= state.epoch - state.best_epoch
@@ -294,26 +295,36 @@ class _Run:
 
     # Checkpoints
 
+    @cached_property
     def fingerprint(self) -> dict[str, Any]:
         """What must be the same for a run to be resumed; the time limit may change."""
-        sample = np.ascontiguousarray(self.Y.indices[:: self.Y.nnz // 100_000 + 1])
-        sizes, order = self.examples.sizes, self.model.label_order
-        return {
+        order = self.model.label_order
+        found = {
             "config": asdict(replace(self.config, time_limit=None)),
+            "options": self.options,
+            "warm_start": self.warm_start,
             "network": self.model.network.config(),
             "head": repr(self.model.head),
-            "label_order": None if order is None else zlib.crc32(order.data),
-            "rows": len(self.examples),
-            "sizes": None if sizes is None else zlib.crc32(np.ascontiguousarray(sizes).data),
-            "labels": int(self.Y.shape[1]),
-            "entries": int(self.Y.nnz),
-            "sample": zlib.crc32(sample.astype(np.int64).data),
+            "label_order": None if order is None else checkpoints.checksum(order),
+            "examples": checkpoints.examples_fingerprint(self.examples),
+            "labels": checkpoints.csr_fingerprint(self.Y.shape, self.Y.indptr, self.Y.indices),
         }
+        return json.loads(json.dumps(found, default=str))  # JSON has no tuples
 
     def write(self) -> None:
         if self.checkpoint is not None and self.is_main:
             state = asdict(self.state)
-            checkpoints.write(self.checkpoint, self.fingerprint(), state, self.model, self.best, self.optimisers)
+            checkpoints.write(self.checkpoint, self.fingerprint, state, self.model, self.best, self.optimisers)
+
+    def write_log(self, first: int) -> None:
+        """Add the lines of the epochs from `first` to the log, but none that it has already.
+
+        A checkpoint is written before the line of its epoch, so after a kill the log may lack a line of the run, and
+        has none too many.
+        """
+        if self.log is not None:
+            entries = zip(self.state.history[first:], self.state.timings[first:], strict=True)
+            add_lines(self.log, [_json_line(entry | times) for entry, times in entries])
 
     def restore(self, checkpoint: Path) -> None:
         (n_found,) = self.all_reduce(checkpoint.exists())
@@ -324,8 +335,7 @@ class _Run:
                 f"{checkpoint} is seen by {int(n_found)} of {self.fabric.world_size} processes; put it on a file "
                 "system that all machines share"
             )
-        run = json.loads(json.dumps(self.fingerprint()))  # JSON has no tuples
-        stored, self.best = checkpoints.read(checkpoint, run, self.model, self.optimisers)
+        stored, self.best = checkpoints.read(checkpoint, self.fingerprint, self.model, self.optimisers)
         with suppress(TypeError):
             state = TrainState(**stored)
             if state.is_possible(self.config, self.state.steps):

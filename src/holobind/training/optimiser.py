@@ -8,9 +8,11 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from numba import njit
 from torch import Tensor, nn
 from torch.optim import Optimizer
+
+from holobind._jit import compiled
+from holobind.errors import OptionError
 
 MIN_ELEMENTS_PER_THREAD = 1 << 16  # with fewer, a second thread takes longer to wake than it saves
 
@@ -45,7 +47,7 @@ class RowAdam(Optimizer):
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
-                    self._update(parameter, *_rows_and_values(parameter.grad), group)
+                    self._update(parameter, *_rows_and_values(parameter, parameter.grad), group)
 
     def _update(self, parameter: Tensor, rows: Tensor, g: Tensor, group: dict[str, Any]) -> None:
         state = self.state[parameter]
@@ -62,17 +64,33 @@ class RowAdam(Optimizer):
             update_by_operations(rows, g, *whole, *settings)
 
 
-def _rows_and_values(grad: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows of a sparse gradient, each once, and their values.
+def _rows_and_values(parameter: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows of a sparse gradient, each once in ascending order, and their values.
 
     Autograd drops the flag that a gradient is coalesced; coalescing again would sort and copy what `SparseLinear` has
-    sorted already.
+    sorted already. Rows are compared with the parameter, because torch does not check them and compiled code cannot.
     """
-    rows = grad._indices()[0]
-    if bool((rows[1:] > rows[:-1]).all()):
-        return rows, grad._values()
-    grad = grad.coalesce()
-    return grad.indices()[0], grad.values()
+    if not grad.is_sparse or grad.sparse_dim() != 1 or parameter.ndim != 2:
+        raise OptionError(
+            f"RowAdam: wants matrices with gradients that are sparse in their rows; got a {grad.layout} gradient of a "
+            f"parameter of shape {tuple(parameter.shape)}; give it to another optimiser"
+        )
+    rows, values = grad._indices()[0], grad._values()
+    if not bool((rows[1:] > rows[:-1]).all()):
+        _check_rows(rows, values, parameter)  # before it is coalesced, which does not check them either
+        grad = grad.coalesce()
+        rows, values = grad.indices()[0], grad.values()
+    _check_rows(rows, values, parameter)
+    return rows, values
+
+
+def _check_rows(rows: Tensor, values: Tensor, parameter: Tensor) -> None:
+    n_rows, d = parameter.shape
+    if values.shape != (len(rows), d):
+        raise OptionError(f"RowAdam: a gradient has values of shape {tuple(values.shape)} for rows of {d} weights")
+    if len(rows) and not 0 <= int(rows.min()) <= int(rows.max()) < n_rows:
+        wrong = int(rows.min()) if rows.min() < 0 else int(rows.max())
+        raise OptionError(f"RowAdam: a gradient has row {wrong} of a parameter with rows 0 to {n_rows - 1}")
 
 
 def update_by_operations(
@@ -116,7 +134,7 @@ def _pool(threads: int, process: int) -> ThreadPoolExecutor:  # threads do not l
     return ThreadPoolExecutor(threads, thread_name_prefix="rows")
 
 
-@njit(fastmath={"reassoc", "contract", "nsz"}, nogil=True, cache=True)
+@compiled(fastmath={"reassoc", "contract", "nsz"})
 def _rows(rows, grad, weight, mean, square, steps, lr, b1, b2, eps):  # type: ignore[no-untyped-def]
     d = grad.shape[1]
     keep, add = steps.dtype.type(b1), steps.dtype.type(1 - b1)

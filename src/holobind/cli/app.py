@@ -1,0 +1,38 @@
+"""All verbs of the command line. Each is one function that makes one library call; its docstring is its help text."""
+
+from typing import Annotated
+
+import typer
+
+import holobind
+from holobind.cli import compare as compare_cli
+from holobind.cli import data as data_cli
+from holobind.cli import inspect as inspect_cli
+from holobind.cli import predict as predict_cli
+from holobind.cli import symbols as symbols_cli
+from holobind.cli import train as train_cli
+from holobind.cli.plugins import add_plugins
+
+app = typer.Typer(
+    name="holobind",
+    help="Extreme multi-label classification with holographic output layers; symbolic algebra on vectors (VSA).",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback(invoke_without_command=True)
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"holobind {holobind.__version__}")
+        raise typer.Exit
+
+
+for verbs in (symbols_cli, train_cli, predict_cli, inspect_cli, compare_cli):
+    app.add_typer(verbs.app)
+app.add_typer(data_cli.app, name="data")
+add_plugins(app)

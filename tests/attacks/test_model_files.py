@@ -1,0 +1,324 @@
+"""Model, checkpoint and vocabulary files that claim more than they hold, or hold other things than they should."""
+
+import json
+import time
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from helpers.child import run_child
+from helpers.commands import run
+from helpers.hostile import hostile, opened, replacing, setting
+from helpers.models import N, X, Y, build
+from helpers.ridge_knn import parity
+from safetensors.torch import save_file
+
+import holobind as hb
+from holobind.data import Split
+from holobind.errors import FileError
+from holobind.ridge_knn import RidgeKnn
+from holobind.ridge_knn.fit_forest import fit_forest
+from holobind.symbols.vocabulary import Vocabulary
+from holobind.training import checkpoint
+from holobind.training.loop import optimisers
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def ridge_knn_model():
+    return hb.learn(Split(X, Y), hb.ModelConfig(l2=1.0, knn_weight=0.5))
+
+
+def packed(array):
+    """Compressed in pieces, so that zeros shrink to a hundredth of their size, which is allowed, and not to less."""
+    data, compressor, out = array.tobytes(), zlib.compressobj(9), b""
+    for start in range(0, len(data), 3000):
+        out += compressor.compress(data[start : start + 3000]) + compressor.flush(zlib.Z_FULL_FLUSH)
+    return torch.frombuffer(bytearray(out + compressor.flush()), dtype=torch.uint8)
+
+
+def compressing(name, array):
+    """Replace a tensor by a compressed one, which the header may describe as it likes."""
+
+    def change(header, tensors):
+        tensors[name] = packed(array)
+        header["compressed"][name] = [f"torch.{array.dtype}", list(array.shape)]
+
+    return change
+
+
+def both(*changes):
+    def change(header, tensors):
+        for each in changes:
+            each(header, tensors)
+
+    return change
+
+
+# Offsets and ids
+
+
+def offsets_that_wrap(name):
+    """Differences of these neighbours are positive in int64, because they wrap."""
+
+    def change(header, tensors):
+        header["compressed"].pop(name, None)
+        offsets = torch.zeros(N + 1, dtype=torch.int64)
+        total = header["network"]["entries" if "row" in name else "labels"]
+        offsets[1], offsets[2], offsets[3:] = 2**63 - 1, -2, total
+        tensors[name] = offsets
+
+    return change
+
+
+@pytest.mark.parametrize("name", ["network.row_offsets", "network.label_offsets"])
+def test_offsets_whose_differences_wrap_are_refused(tmp_path, name):
+    path = hostile(tmp_path / "m", ridge_knn_model(), offsets_that_wrap(name))
+    with pytest.raises(FileError, match="offsets must ascend from 0 to"):
+        hb.load(path)
+
+
+# Sizes
+
+
+def forest_model():
+    rows, labels = parity()
+    forest = fit_forest(rows, labels, n_trees=2)
+    network = RidgeKnn.from_weights(
+        torch.zeros(20, 12), torch.zeros(12), rows, labels, knn_weight=0, forest=forest, forest_weight=0.5
+    )
+    head = hb.HolographicHead(None, 12, 12, "one_hot")
+    return hb.Model(network, head, hb.metrics.frequencies(labels))
+
+
+def many_rows_of_many_trees(n_rows, n_trees):
+    """Rows without features or labels: their offsets compress to nothing, and each has a leaf of each tree."""
+
+    def change(header, tensors):
+        config = header["network"]
+        config |= {"rows": n_rows, "entries": 0, "labels": 0, "forest": {"n_trees": n_trees, "n_splits": 0}}
+        for name in ("row_offsets", "label_offsets"):
+            header["compressed"].pop(f"network.{name}", None)
+            compressing(f"network.{name}", np.zeros(n_rows + 1, np.int64))(header, tensors)
+        for name, dtype in (("row_ids", torch.int16), ("row_values", torch.float16), ("label_ids", torch.int16)):
+            header["compressed"].pop(f"network.{name}", None)
+            tensors[f"network.{name}"] = torch.empty(0, dtype=dtype)
+        for name in ("levels", "branches"):
+            header["compressed"].pop(f"network.forest.{name}", None)
+        tensors["network.forest.levels"] = torch.empty(20, 0, dtype=torch.int8)
+        tensors["network.forest.branches"] = torch.empty(0, 2, dtype=torch.int32)
+        tensors["network.forest.thresholds"] = torch.empty(0)
+        tensors["network.forest.roots"] = torch.full((n_trees,), -1, dtype=torch.int32)
+
+    return change
+
+
+def many_leaves(n_splits):
+    """A forest of splits that are all 0, and of as many leaf values."""
+
+    def change(header, tensors):
+        header["network"]["forest"] = {"n_trees": 1, "n_splits": n_splits}
+        compressing("network.forest.levels", np.zeros((20, n_splits), np.int8))(header, tensors)
+        compressing("network.forest.branches", np.full((n_splits, 2), -1, np.int32))(header, tensors)
+        tensors["network.forest.thresholds"] = torch.zeros(n_splits)
+        tensors["network.forest.roots"] = torch.zeros(1, dtype=torch.int32)
+
+    return change
+
+
+LOAD_AND_PREDICT = """
+    import numpy as np, sys, holobind as hb
+    from scipy import sparse
+    try:
+        model = hb.load({path!r})
+        model.top_k(sparse.csr_array(np.ones((2, {features}), np.float32)), 1)
+        print("predicted")
+    except hb.FileError as error:
+        print("refused:", error)
+"""
+
+
+@pytest.mark.parametrize("change", [many_rows_of_many_trees(10**6, 256), many_rows_of_many_trees(10**7, 40)])
+def test_a_small_file_makes_no_gigabytes_of_leaves(tmp_path, change):
+    path = hostile(tmp_path / "m", forest_model(), change)
+    assert path.stat().st_size < 4e6
+    child = run_child(LOAD_AND_PREDICT.format(path=str(path), features=20))
+    assert child.returncode == 0 and child.stdout.startswith("refused:"), child.stderr[-500:]
+    assert child.stdout.count("\n") == 1 and "GB to predict with" in child.stdout
+
+
+def test_a_model_within_the_bounds_predicts_within_them(tmp_path):
+    path = hostile(tmp_path / "m", forest_model(), many_leaves(10**6))
+    child = run_child(LOAD_AND_PREDICT.format(path=str(path), features=20))
+    assert child.returncode == 0 and child.stdout == "predicted\n", child.stdout + child.stderr[-500:]
+
+
+def compressed_training_rows(n_entries):
+    """Training rows of one feature a million times over: a thousandth of their size in the file."""
+
+    def change(header, tensors):
+        header["network"] |= {"entries": n_entries}
+        compressing("network.row_ids", np.zeros(n_entries, np.int16))(header, tensors)
+        compressing("network.row_values", np.zeros(n_entries, np.float16))(header, tensors)
+        offsets = np.append(np.zeros(N, np.int64), n_entries)
+        header["compressed"].pop("network.row_offsets", None)
+        tensors["network.row_offsets"] = torch.from_numpy(offsets)
+
+    return change
+
+
+@pytest.mark.parametrize("n_entries", [3 * 10**7, 10**9])
+def test_training_rows_that_would_unpack_to_gigabytes_are_refused(tmp_path, n_entries):
+    model = ridge_knn_model()
+    claimed = min(n_entries, 3 * 10**7)
+    path = hostile(tmp_path / "m", model, compressed_training_rows(claimed))
+    if claimed < n_entries:  # the header alone claims the rest
+        header, tensors = opened(path)
+        header["compressed"]["network.row_ids"][1] = [n_entries]
+        save_file(tensors, path, metadata={"holobind": json.dumps(header)})
+    child = run_child(LOAD_AND_PREDICT.format(path=str(path), features=X.shape[1]))
+    assert child.returncode == 0 and child.stdout.startswith("refused:"), child.stderr[-500:]
+
+
+@pytest.mark.parametrize("n_sizes", [9, 300_000])
+def test_a_shape_of_many_sizes_is_refused_at_once(tmp_path, n_sizes):
+    def change(header, tensors):
+        header["compressed"] = {"network.row_ids": ["torch.int16", [(1 << 47) + 1] * n_sizes]}
+
+    path = hostile(tmp_path / "m", ridge_knn_model(), change)
+    began = time.perf_counter()
+    with pytest.raises(FileError, match="cannot be decompressed"):
+        hb.load(path)
+    assert time.perf_counter() - began < 2
+
+
+@pytest.mark.parametrize(
+    "size", ["rows", "entries", "labels", "n_features", "out_features", "n_labels", "bits", "seed"]
+)
+@pytest.mark.parametrize("value", [10**12, 10**40, -1, 1.5, "3", None, [1], True, {}], ids=repr)
+def test_a_network_of_senseless_sizes_is_refused(tmp_path, size, value):
+    path = hostile(tmp_path / "m", ridge_knn_model(), setting("network", size, to=value))
+    with pytest.raises(FileError) as refused:
+        hb.load(path)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_deep_header_is_refused(tmp_path):
+    nested = []
+    for _ in range(200):
+        nested = [nested]
+    path = hostile(tmp_path / "m", ridge_knn_model(), setting("metadata", "deep", to=nested))
+    with pytest.raises(FileError, match="more than 64 levels"):
+        hb.load(path)
+
+
+# Metadata
+
+STRANGE = [None, "text", 7, -1e308, [], [[]], {}, {"history": 1}, [1] * 10**5, "\x1b[2J\ud800\n", {"validation": [1]}]
+USED = ["config", "data", "test", "training", "ridge", "knn", "holobind", "timings", "seconds", "rows", "estimator"]
+
+
+@pytest.mark.parametrize("name", USED)
+def test_inspect_shows_any_metadata(capsys, tmp_path, name):
+    model = ridge_knn_model()
+    for i, value in enumerate(STRANGE):
+        path = hostile(tmp_path / f"m{i}", model, setting("metadata", name, to=value))
+        code, out, err = run(capsys, "inspect", path)
+        assert (code, err) == (0, "") and "\x1b" not in out and len(out) < 20_000, (value, err)
+        assert run(capsys, "inspect", path, "--json")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "training",
+    [
+        {"history": [{}]},
+        {"history": [1], "config": {"metric": "P@1"}},
+        {"history": {"a": 1}, "config": []},
+        {"history": [{"P@1": 1}], "config": {"metric": "P@1"}, "best": "high", "best epoch": 1},
+        {"history": [{"P@1": 1}], "config": {"metric": []}, "best": 1, "best epoch": 1},
+    ],
+    ids=str,
+)
+def test_inspect_shows_any_training(capsys, tmp_path, training):
+    path = hostile(tmp_path / "m", build(), setting("metadata", "training", to=training))
+    assert run(capsys, "inspect", path)[0] == 0
+
+
+# Vocabularies
+
+
+def saved_vocabulary(path):
+    vocabulary = Vocabulary(16)
+    vocabulary.parse("red*cat + blue*dog")
+    vocabulary.save(path)
+    return path
+
+
+def rewritten(path, change):
+    header, tensors = opened(path)
+    change(header, tensors)
+    save_file(tensors, path, metadata={"holobind": json.dumps(header)})
+    return path
+
+
+@pytest.mark.parametrize(
+    "to",
+    [
+        lambda t: t.to(torch.int32),
+        lambda t: t.to(torch.uint8),
+        lambda t: t.bool(),
+        lambda t: t.to(torch.float8_e4m3fn),
+        lambda t: t.to(torch.complex64),
+        lambda t: t * float("nan"),
+        lambda t: t[:1],
+        lambda t: t[:, :1].contiguous(),
+    ],
+)
+def test_vectors_of_another_kind_are_refused(tmp_path, to):
+    path = rewritten(saved_vocabulary(tmp_path / "v"), replacing("vectors", to))
+    with pytest.raises(FileError):
+        Vocabulary.load(path)
+
+
+@pytest.mark.parametrize("name", ["names", "dim", "seed", "vsa", "large"])
+@pytest.mark.parametrize("value", [True, -1, 0, 10**30, 1.0, "", [], [1], {}, ["a", "a"], [""]], ids=repr)
+def test_a_vocabulary_with_a_senseless_header_is_refused_or_read(tmp_path, name, value):
+    path = rewritten(saved_vocabulary(tmp_path / "v"), setting(name, to=value))
+    try:
+        assert isinstance(Vocabulary.load(path), Vocabulary)
+    except FileError as error:
+        assert "\n" not in str(error)
+
+
+# Checkpoints
+
+
+@pytest.mark.parametrize(
+    "to",
+    [
+        lambda t: t.to(torch.int64),
+        lambda t: t.to(torch.uint8),
+        lambda t: t.double(),
+        lambda t: t.to(torch.float8_e4m3fn),
+        lambda t: t + float("nan"),
+        lambda t: t.reshape(-1)[:0],
+    ],
+)
+def test_a_checkpoint_with_other_numbers_is_refused_and_changes_nothing(tmp_path, to):
+    model = build("fc")
+    optimiser = optimisers(model, hb.TrainConfig())
+    path = tmp_path / "c"
+    labels, offsets = torch.zeros(1, dtype=torch.long), torch.zeros(1, dtype=torch.long)
+    model(model.examples(X[:1]).batch(np.arange(1)), labels, offsets).backward()
+    for each in optimiser:
+        each.step()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    checkpoint.write(path, {}, {}, model, before, optimiser)
+    checkpoint.read(path, {}, model, optimiser)
+    for name in opened(path)[1]:
+        checkpoint.write(path, {}, {}, model, before, optimiser)
+        rewritten(path, replacing(name, to))
+        with pytest.raises(FileError, match="is damaged"):
+            checkpoint.read(path, {}, model, optimiser)
+        assert all(torch.equal(before[key], tensor) for key, tensor in model.state_dict().items())
