@@ -33,11 +33,7 @@ def options() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = {"default": {}, "ridge alone": {"knn_weight": 0.0}, "dim 64": {"dim": 64}}
     holographic, linear = ("softmax", "query", "query-abs", "regression"), ("bce", "softmax")
     for network in ("linear", "fc", "cnn", "lstm"):
-        small = (
-            {"embedding_dim": 32, "max_tokens": 40, "filters": 16, "hidden_size": 16}
-            if network in ("cnn", "lstm")
-            else {}
-        )
+        small = SMALL.get(network, {})
         for head, losses in (("holographic", holographic), ("linear", linear)):
             for loss in (*losses, *(("ridge",) if (network, head) == ("linear", "linear") else ())):
                 found[f"{network} {head} {loss}"] = {"network": network, "head": head, "loss": loss, **small}
