@@ -165,6 +165,7 @@ REFUSED = [
     (setting("network", "widths", to=[2, 4, 10**12]), "shape"),
     (setting("network", "widths", to=[]), "at least one width"),
     (setting("network", "dropout", to=2), "dropout"),
+    (setting("network", "sparse", to=1), "sparse must be one of True, False; got 1"),
     (setting("network", "vectors", to=[1]), "AttributeError"),
     (setting("network", "seed", to="x"), "TypeError|ValueError|RuntimeError"),
 ]

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from holobind._checks import one_of
 from holobind.data.batches import PADDING, WORD_VECTOR_SCALE
 from holobind.errors import ShapeError
 
@@ -24,6 +25,7 @@ def word_embedding(vocab_size: int, embedding_dim: int, vectors: Tensor | None, 
     sparse   gradients have rows for the tokens of the batch only, which are few of the vocabulary. The optimiser must
              take sparse gradients, as `torch.optim.SparseAdam` does.
     """
+    one_of("word_embedding", "sparse", sparse, (True, False))
     if vectors is not None and vectors.shape != (vocab_size, embedding_dim):
         raise ShapeError(
             f"vectors: wants ({vocab_size}, {embedding_dim}), a row for each token; got {tuple(vectors.shape)}"
