@@ -93,10 +93,10 @@ def compare(before: Path, after: Path) -> None:
         )
         if not same or apart:
             print(f"{name}: labels {'equal' if same else 'DIFFER'}, scores differ by up to {apart:.2g}")
-    told = {"cases": len(old.keys() & new.keys()), "missing": sorted(old.keys() ^ new.keys())}
+    cases = {"cases": len(old.keys() & new.keys()), "missing": sorted(old.keys() ^ new.keys())}
     print(
         json.dumps(
-            {**told, "cases with other labels": labels, "cases with other bits": bits, "largest difference": worst}
+            {**cases, "cases with other labels": labels, "cases with other bits": bits, "largest difference": worst}
         )
     )
 
