@@ -196,3 +196,14 @@ def test_a_lock_ends_with_its_process(tmp_path):
     with files.exclusive(tmp_path / "m"):
         pass
     assert not names(tmp_path)
+
+
+def test_a_reader_of_the_old_file_never_sees_the_new_one(tmp_path):
+    """The target is replaced by a rename, not written into."""
+    target = tmp_path / "file"
+    target.write_bytes(b"old")
+    with target.open("rb") as reader:
+        with atomic_write(target) as file:
+            file.write(b"new and longer")
+        assert reader.read() == b"old"
+    assert target.read_bytes() == b"new and longer"
