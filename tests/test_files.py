@@ -203,7 +203,7 @@ def test_a_reader_of_the_old_file_never_sees_the_new_one(tmp_path):
     target = tmp_path / "file"
     target.write_bytes(b"old")
     with target.open("rb") as reader:
-        with atomic_write(target) as file:
+        with files.atomic_write(target) as file:
             file.write(b"new and longer")
         assert reader.read() == b"old"
     assert target.read_bytes() == b"new and longer"
