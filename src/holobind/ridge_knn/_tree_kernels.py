@@ -1,0 +1,202 @@
+"""Compiled kernels of label trees, each for one thread; CSR matrices are passed as in `_kernels`."""
+
+import numpy as np
+
+from holobind._jit import compiled
+
+_LCG_FACTOR, _LCG_STEP = np.uint64(6364136223846793005), np.uint64(1442695040888963407)  # Knuth's MMIX generator
+
+
+@compiled()
+def take_local_rows(indptr, ids, values, rows, local_of):  # type: ignore[no-untyped-def]
+    """Some rows with their features renumbered in the order in which they occur.
+
+    `local_of` holds -1 for each of the f features, before and after.
+
+    Shapes: (n + 1), (e), (e), (m), (f) -> indptr (m + 1), ids, values, features
+    """
+    n_entries = 0
+    for i in range(len(rows)):
+        n_entries += indptr[rows[i] + 1] - indptr[rows[i]]
+    out_indptr, out_ids = np.zeros(len(rows) + 1, np.int64), np.empty(n_entries, np.int32)
+    out_values, features = np.empty(n_entries, np.float32), np.empty(min(n_entries, len(local_of)), np.int32)
+    at, n_features = 0, 0
+    for i in range(len(rows)):
+        for j in range(indptr[rows[i]], indptr[rows[i] + 1]):
+            feature = ids[j]
+            if local_of[feature] < 0:
+                local_of[feature] = n_features
+                features[n_features] = feature
+                n_features += 1
+            out_ids[at], out_values[at] = local_of[feature], values[j]
+            at += 1
+        out_indptr[i + 1] = at
+    for i in range(n_features):
+        local_of[features[i]] = -1
+    return out_indptr, out_ids, out_values, features[:n_features]
+
+
+@compiled(fastmath=True)
+def fit_squared_hinge(  # type: ignore[no-untyped-def]
+    indptr, ids, values, signs, cost, tolerance, max_epochs, seed, weights, alpha, active
+):
+    """Fit a linear classifier with the squared hinge loss by dual coordinate descent (Hsieh et al. 2008).
+
+        min |w|^2 / 2 + cost sum_i max(0, 1 - signs[i] w.x_i)^2
+
+    Each row has a constant feature 1, whose weight comes last. Rows are visited in a new random order in each epoch. A
+    row whose multiplier is 0, and whose gradient is larger than all projected ones of the epoch before, is not visited
+    again. Epochs end when projected gradients differ by less than the tolerance.
+
+    Shapes: signs, alpha, active (n), weights (f + 1)
+    """
+    size, constant = len(signs), len(weights) - 1
+    diagonal, one = np.float32(0.5) / cost, np.float32(1)
+    state, bound = np.uint64(seed) * _LCG_FACTOR + _LCG_STEP, np.float32(np.inf)
+    weights[:] = 0
+    for i in range(size):
+        alpha[i], active[i] = 0, i
+    for _ in range(max_epochs):
+        largest, smallest = -np.float32(np.inf), np.float32(np.inf)
+        for i in range(size):
+            state = state * _LCG_FACTOR + _LCG_STEP
+            j = i + np.int64((state >> np.uint64(33)) % np.uint64(size - i))
+            active[i], active[j] = active[j], active[i]
+        at = 0
+        while at < size:
+            i = active[at]
+            margin, squared_norm = weights[constant], one
+            for j in range(indptr[i], indptr[i + 1]):
+                margin += weights[ids[j]] * values[j]
+                squared_norm += values[j] * values[j]
+            sign, old = signs[i], alpha[i]
+            gradient = sign * margin - one + diagonal * old
+            projected = gradient
+            if old == 0 and gradient > 0:
+                if gradient > bound:
+                    size -= 1
+                    active[at], active[size] = active[size], active[at]
+                    continue
+                projected = np.float32(0)
+            largest, smallest = max(largest, projected), min(smallest, projected)
+            if projected != 0:
+                alpha[i] = max(old - gradient / (squared_norm + diagonal), np.float32(0))
+                change = (alpha[i] - old) * sign
+                for j in range(indptr[i], indptr[i + 1]):
+                    weights[ids[j]] += change * values[j]
+                weights[constant] += change
+            at += 1
+        if size == 0 or largest - smallest <= tolerance:
+            break
+        bound = largest if largest > 0 else np.float32(np.inf)
+
+
+@compiled(fastmath=True)
+def nearest_centroids(indptr, ids, values, centroids, out):  # type: ignore[no-untyped-def]
+    """out[i] = the column of `centroids` with the largest product with row i, the lower one of two equals.
+
+    Shapes: centroids (f, k), out (n)
+    """
+    k = centroids.shape[1]
+    scores = np.empty(k, np.float32)
+    for i in range(len(indptr) - 1):
+        scores[:] = 0
+        for j in range(indptr[i], indptr[i + 1]):
+            row, x = centroids[ids[j]], values[j]
+            for c in range(k):
+                scores[c] += x * row[c]
+        best = 0
+        for c in range(1, k):
+            if scores[c] > scores[best]:
+                best = c
+        out[i] = best
+
+
+@compiled(fastmath=True)
+def search_tree(  # type: ignore[no-untyped-def]
+    indptr, ids, values, root_position, child_offsets, feature_offsets, features, entry_offsets, entry_children,
+    entry_levels, scales, biases, n_levels, beam, log_probabilities, leaves,
+):  # fmt: skip
+    """The leaves that a beam search finds for each row, best first, and their log-probabilities; -1 for none.
+
+    root_position   where in `features` a feature of the root is, or -1: the root is asked by every row
+
+    Shapes: root_position (f), log_probabilities and leaves (n, k); `LabelTree` has the others
+    """
+    k, n_parents = leaves.shape[1], len(child_offsets) - 1
+    max_children = 0
+    for p in range(n_parents):
+        max_children = max(max_children, child_offsets[p + 1] - child_offsets[p])
+    sums, width = np.empty(max_children, np.float32), max(beam, k)
+    nodes, scores = np.empty(width, np.int64), np.empty(width, np.float32)
+    best_nodes, best_scores = np.empty(width, np.int64), np.empty(width, np.float32)
+    for r in range(len(indptr) - 1):
+        n_nodes = 1
+        nodes[0], scores[0] = 0, 0
+        for level in range(n_levels):
+            wanted, n_best = k if level == n_levels - 1 else beam, 0
+            for b in range(n_nodes):
+                p = nodes[b]
+                if n_best == wanted and scores[b] <= best_scores[wanted - 1]:
+                    break  # children are at most as probable as their parent, and parents come best first
+                first, m = child_offsets[p], child_offsets[p + 1] - child_offsets[p]
+                sums[:m] = 0
+                for j in range(indptr[r], indptr[r + 1]):
+                    feature = ids[j]
+                    at = root_position[feature]
+                    if p != 0:
+                        at, high = feature_offsets[p], feature_offsets[p + 1]
+                        while at < high:
+                            middle = (at + high) >> 1
+                            if features[middle] < feature:
+                                at = middle + 1
+                            else:
+                                high = middle
+                        if at == feature_offsets[p + 1] or features[at] != feature:
+                            at = -1
+                    if at >= 0:
+                        for e in range(entry_offsets[at], entry_offsets[at + 1]):
+                            sums[entry_children[e]] += values[j] * np.float32(entry_levels[e])
+                for c in range(m):
+                    node = first + c
+                    gap = max(np.float32(1) - sums[c] * scales[node] - biases[node], np.float32(0))
+                    score = scores[b] - gap * gap
+                    if n_best < wanted or score > best_scores[wanted - 1]:
+                        at = n_best if n_best < wanted else wanted - 1
+                        while at > 0 and best_scores[at - 1] < score:
+                            best_scores[at], best_nodes[at] = best_scores[at - 1], best_nodes[at - 1]
+                            at -= 1
+                        best_scores[at], best_nodes[at] = score, node + 1
+                        n_best = min(n_best + 1, wanted)
+            n_nodes = n_best
+            nodes[:n_nodes], scores[:n_nodes] = best_nodes[:n_nodes], best_scores[:n_nodes]
+        leaves[r], log_probabilities[r] = -1, -np.inf
+        for b in range(n_nodes):
+            log_probabilities[r, b], leaves[r, b] = scores[b], nodes[b] - n_parents
+
+
+@compiled()
+def mean_log_probabilities(labels, log_probabilities, out_labels, out):  # type: ignore[no-untyped-def]
+    """The logarithm of the mean probability of each label over several trees; -1 and -inf behind the last label.
+
+    A tree that did not find a label gives it probability 0.
+
+    Shapes: (trees, n, k), (trees, n, k), (n, m), (n, m) with m >= trees k
+    """
+    n_trees, n, k = labels.shape
+    for r in range(n):
+        out_labels[r], out[r] = -1, -np.inf
+        found = 0
+        for t in range(n_trees):
+            for j in range(k):
+                label = labels[t, r, j]
+                if label >= 0:
+                    at = 0
+                    while at < found and out_labels[r, at] != label:
+                        at += 1
+                    if at == found:
+                        out_labels[r, at], out[r, at] = label, 0
+                        found += 1
+                    out[r, at] += np.exp(log_probabilities[t, r, j])
+        for at in range(found):
+            out[r, at] = np.log(out[r, at] / np.float32(n_trees)) if out[r, at] > 0 else -np.inf

@@ -1,0 +1,214 @@
+"""Fit of a `LabelTree`: clusters of labels, then a linear classifier for each node.
+
+Labels are clustered by the means of their training rows with spherical k-means, in two levels. The number of clusters
+of a node is the cube root of the number of labels, so that nodes of all three levels have about as many children.
+Clusters may have different sizes, as in Bonsai.
+"""
+
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+
+from holobind._threads import threaded
+from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback
+from holobind.data.csr import binary_labels, checked_csr, normalise_rows
+from holobind.ridge_knn._tree_kernels import fit_squared_hinge, nearest_centroids, take_local_rows
+from holobind.ridge_knn.label_tree import MAX_CHILDREN, LabelTree
+
+N_INNER_LEVELS = 2
+KMEANS_ITERATIONS = 8
+MIN_KMEANS_CHANGE = 0.01  # iterations end when a smaller fraction of the labels changes its cluster
+COST = 1.0  # of the squared hinge loss, for rows of norm 1
+TOLERANCE = 0.3  # of projected gradients
+MAX_EPOCHS = 20
+MIN_WEIGHT = 0.1  # smaller weights are not stored
+ROOT_TASK_CHILDREN = 4  # classifiers of the root that one task fits
+
+Group = NDArray[np.int64]  # the labels below a node
+Entries = tuple[IntArray, NDArray[np.uint8], NDArray[np.int8], FloatArray, FloatArray]
+
+
+def fit_label_tree(
+    X: CsrArray, Y: CsrArray, *, seed: int = 0, on_progress: ProgressCallback | None = None
+) -> LabelTree:
+    """Fit a tree to rows of norm 1 and their labels; labels that no row has are not in it.
+
+    Shapes: X (n, f), Y (n, L), with at least one label in Y
+    """
+    X, Y = checked_csr(X, "X").astype(np.float32, copy=False), binary_labels(checked_csr(Y, "Y"))
+    n_labels = Y.shape[1]
+    occurring = np.flatnonzero(np.bincount(Y.indices, minlength=n_labels))
+    rows_of_label = csr_array(Y.T)[occurring]
+    rows_of_label.sort_indices()
+    levels = _cluster(normalise_rows(csr_array(rows_of_label @ X)), np.random.default_rng(seed))
+    parents = [group for level in levels for group in level]
+    children = [_children(group, level, levels) for level, groups in enumerate(levels) for group in groups]
+    fitter = _NodeFitter(X, rows_of_label, seed)
+    tasks = [
+        (parent, first, min(first + (ROOT_TASK_CHILDREN if parent == 0 else MAX_CHILDREN), len(groups)))
+        for parent, groups in enumerate(children)
+        for first in range(0, len(groups), ROOT_TASK_CHILDREN if parent == 0 else MAX_CHILDREN)
+    ]
+    results: list[list[Entries]] = [[] for _ in parents]
+
+    def fit(task: tuple[int, int, int]) -> tuple[int, Entries]:
+        parent, first, last = task
+        return parent, fitter.fit(parent, parents[parent], children[parent], first, last)
+
+    for done, (parent, entries) in enumerate(threaded(fit, tasks), 1):
+        results[parent].append(entries)
+        if on_progress:
+            on_progress("label tree", done / len(tasks))
+    return _pack(X.shape[1], n_labels, occurring[np.concatenate(levels[-1])], children, results, len(levels))
+
+
+def _cluster(Z: CsrArray, rng: np.random.Generator) -> list[list[Group]]:
+    """The groups of labels of the inner nodes, level by level from the root; each level has the labels in one order.
+
+    Shapes: (L, f)
+    """
+    n_labels = Z.shape[0]
+    k = min(MAX_CHILDREN, max(2, round(n_labels ** (1 / (N_INNER_LEVELS + 1)))))
+    levels = [[np.arange(n_labels)]]
+    for level in range(N_INNER_LEVELS):
+        groups = [part for group in levels[-1] for part in _split(Z, group, k, rng)]
+        if level == N_INNER_LEVELS - 1:
+            groups = [part for group in groups for part in _limit(Z, group, rng)]
+        levels.append(groups)
+    # Below each node, labels are in the order of its children.
+    for level in range(N_INNER_LEVELS - 1, -1, -1):
+        ends = np.cumsum([len(group) for group in levels[level]])
+        levels[level] = np.split(np.concatenate(levels[level + 1]), ends[:-1])
+    return levels
+
+
+def _limit(Z: CsrArray, group: Group, rng: np.random.Generator) -> list[Group]:
+    """A group in parts of at most MAX_CHILDREN labels."""
+    if len(group) <= MAX_CHILDREN:
+        return [group]
+    parts = _split(Z, group, 2 * -(-len(group) // MAX_CHILDREN), rng)
+    if len(parts) == 1:  # equal labels cannot be told apart
+        return list(np.array_split(group, -(-len(group) // MAX_CHILDREN)))
+    return [small for part in parts for small in _limit(Z, part, rng)]
+
+
+def _split(Z: CsrArray, group: Group, k: int, rng: np.random.Generator) -> list[Group]:
+    """At most k clusters of a group's labels, by spherical k-means from k of the labels."""
+    k = min(k, -(-len(group) // 3))
+    if k < 2:
+        return [group]
+    indptr, ids, values, features = take_local_rows(
+        Z.indptr, Z.indices, Z.data, group, np.full(Z.shape[1], -1, np.int32)
+    )
+    rows = csr_array((values, ids, indptr), shape=(len(group), max(len(features), 1)))
+    centroids = np.ascontiguousarray(rows[rng.choice(len(group), k, replace=False)].toarray().T)
+    cluster, columns = np.full(len(group), -1), csr_array(rows.T)
+    for _ in range(KMEANS_ITERATIONS):
+        before, cluster = cluster, np.empty(len(group), np.int64)
+        nearest_centroids(rows.indptr, rows.indices, rows.data, centroids, cluster)
+        if np.mean(cluster != before) < MIN_KMEANS_CHANGE:
+            break
+        members = csr_array((np.ones(len(group), np.float32), cluster, np.arange(len(group) + 1)), (len(group), k))
+        sums = (columns @ members).toarray()
+        norms = np.linalg.norm(sums, axis=0)
+        centroids = np.ascontiguousarray(np.divide(sums, norms, out=sums, where=norms > 0))
+    return [group[cluster == c] for c in np.unique(cluster)]
+
+
+def _children(group: Group, level: int, levels: Sequence[Sequence[Group]]) -> list[Group]:
+    """The groups of a node's children: those of the next level with the same labels, or single labels."""
+    if level == len(levels) - 1:
+        return list(group[:, None])
+    members = set(group.tolist())
+    return [child for child in levels[level + 1] if int(child[0]) in members]
+
+
+class _NodeFitter:
+    """Fits the classifiers of a parent's children, on the rows that have a label below the parent."""
+
+    def __init__(self, X: CsrArray, rows_of_label: CsrArray, seed: int) -> None:
+        self.X, self.rows_of_label, self.seed = X, rows_of_label, seed
+        self.scratch = threading.local()
+
+    def fit(self, parent: int, group: Group, children: Sequence[Group], first: int, last: int) -> Entries:
+        """Features, children and levels of all weights, by ascending features, and the children's scales and biases."""
+        X, n_children = self.X, last - first
+        if not hasattr(self.scratch, "local_of"):
+            self.scratch.local_of = np.full(X.shape[1], -1, np.int32)
+            self.scratch.position = np.zeros(X.shape[0], np.int64)
+        if parent == 0:
+            rows, features = np.arange(X.shape[0]), np.arange(X.shape[1])
+            indptr, ids, values = X.indptr, X.indices, X.data
+        else:
+            rows = np.unique(self._rows(group))
+            indptr, ids, values, features = take_local_rows(
+                X.indptr, X.indices, X.data, rows, self.scratch.local_of
+            )
+        position = self.scratch.position
+        position[rows] = np.arange(len(rows))
+        signs, alpha, active = (np.empty(len(rows), dtype) for dtype in (np.float32, np.float32, np.int64))
+        W = np.empty((n_children, len(features) + 1), np.float32)
+        for c, labels in enumerate(children[first:last]):
+            signs[:] = -1
+            signs[position[self._rows(labels)]] = 1
+            seed = self.seed + MAX_CHILDREN * parent + first + c
+            fit_squared_hinge(
+                indptr, ids, values, signs, np.float32(COST), np.float32(TOLERANCE), MAX_EPOCHS, seed, W[c], alpha, active
+            )
+        biases, W = W[:, -1].copy(), W[:, :-1]
+        scales = np.maximum(np.abs(W).max(1, initial=0) / 127, 1e-4).astype(np.float16).astype(np.float32)
+        by_feature, child = np.nonzero(np.abs(W.T) >= MIN_WEIGHT)
+        levels = np.rint(W[child, by_feature] / scales[child]).clip(-127, 127).astype(np.int8)
+        order = np.argsort(features[by_feature], kind="stable")
+        child = (child + first).astype(np.uint8)
+        return features[by_feature][order], child[order], levels[order], scales, biases
+
+    def _rows(self, labels: Group) -> NDArray[np.int64]:
+        """The rows of some labels; a row may come several times."""
+        indptr, indices = self.rows_of_label.indptr, self.rows_of_label.indices
+        return np.concatenate([indices[indptr[label] : indptr[label + 1]] for label in labels])
+
+
+def _pack(
+    n_features: int,
+    n_labels: int,
+    leaf_labels: IntArray,
+    children: Sequence[Sequence[Group]],
+    results: Sequence[Sequence[Entries]],
+    n_levels: int,
+) -> LabelTree:
+    parts: list[list[NDArray[np.generic]]] = [[] for _ in range(6)]
+    for entries in results:
+        features, child, levels, scales, biases = (np.concatenate(arrays) for arrays in zip(*entries, strict=True))
+        order = np.argsort(features, kind="stable")
+        distinct, counts = np.unique(features, return_counts=True)
+        for part, array in zip(parts, (distinct, counts, child[order], levels[order], scales, biases), strict=True):
+            part.append(array)
+    features, counts, child, levels, scales, biases = (np.concatenate(part) for part in parts)
+    tree = LabelTree(
+        n_features,
+        n_labels,
+        parents=len(children),
+        leaves=len(leaf_labels),
+        n_levels=n_levels,
+        n_parent_features=len(features),
+        n_entries=len(levels),
+    )
+    offsets = [np.append(0, np.cumsum([len(item) for item in items])) for items in (children, parts[0])]
+    for buffer, array in (
+        (tree.child_offsets, offsets[0]),
+        (tree.leaf_labels, leaf_labels),
+        (tree.feature_offsets, offsets[1]),
+        (tree.features, features),
+        (tree.entry_counts, counts),
+        (tree.entry_children, child),
+        (tree.entry_levels, levels),
+        (tree.scales, scales),
+        (tree.biases, biases),
+    ):
+        buffer.copy_(torch.from_numpy(np.asarray(array)))
+    return tree

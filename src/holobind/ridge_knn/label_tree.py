@@ -1,0 +1,196 @@
+"""Trees of linear classifiers over labels, as in Parabel (Prabhu et al. 2018) and Bonsai (Khandagale et al. 2020).
+
+    log P(l | x) = - sum over the nodes of the path from the root to l of max(0, 1 - w.x - b)^2
+
+Each node but the root has a classifier (w, b), which is fitted with the squared hinge loss on the training rows of its
+parent: the rows that have a label below it. `fit_label_tree` builds trees. A search keeps the most probable nodes of
+each level (a beam), so it reads a small part of the tree.
+
+Weights are sparse. They are stored by parent and by feature: a feature of a parent has entries (child, weight). The
+weights of a child are integers of eight bits and one scale.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holobind._threads import by_rows
+from holobind._types import CsrArray, FloatArray, IntArray
+from holobind.data.csr import checked_csr
+from holobind.errors import OptionError
+from holobind.ridge_knn._module import FixedDtypeModule
+from holobind.ridge_knn._tree_kernels import mean_log_probabilities, search_tree
+
+MAX_CHILDREN = 256  # of a node: their numbers are stored in eight bits
+MAX_LEVELS = 16
+BEAM = 10  # nodes of each level that a search goes on from
+N_FOUND = 50  # labels that a search returns
+MIN_LOG_PROBABILITY = -6.0  # smaller ones count as this one, and so does that of every label that is not found
+
+
+class LabelTree(FixedDtypeModule):
+    """A tree: inner nodes are numbered level by level from the root on, the children of one after those of another.
+
+    Leaves come after the inner nodes; all of them are at the same level.
+
+    n_features, n_labels      of rows and of the model
+    parents, leaves           numbers of nodes with children (with the root) and without
+    n_levels                  of nodes below the root
+    n_parent_features         number of pairs of a parent and a feature that has a weight there
+    n_entries                 number of weights
+    """
+
+    child_offsets: Tensor  # (parents + 1) int32: child j is node j + 1
+    leaf_labels: Tensor  # (leaves) int32
+    feature_offsets: Tensor  # (parents + 1) int32
+    features: Tensor  # (n_parent_features) int32, ascending for each parent
+    entry_counts: Tensor  # (n_parent_features) int16: entries of a feature of a parent
+    entry_children: Tensor  # (n_entries) uint8: a child, counted from the parent's first one
+    entry_levels: Tensor  # (n_entries) int8: weights in units of the child's scale
+    scales: Tensor  # (parents + leaves - 1) float16
+    biases: Tensor  # (parents + leaves - 1) float16
+
+    def __init__(
+        self,
+        n_features: int,
+        n_labels: int,
+        *,
+        parents: int,
+        leaves: int,
+        n_levels: int,
+        n_parent_features: int,
+        n_entries: int,
+    ) -> None:
+        super().__init__()
+        if min(n_features, n_labels, parents, leaves) < 1 or min(n_parent_features, n_entries) < 0:
+            raise OptionError("LabelTree: sizes must be positive, and numbers of weights not negative")
+        if not 1 <= n_levels <= MAX_LEVELS:
+            raise OptionError(f"LabelTree: n_levels must be from 1 to {MAX_LEVELS}; got {n_levels}")
+        self.n_features, self.n_labels, self.n_levels = n_features, n_labels, n_levels
+        for name, shape, dtype in (
+            ("child_offsets", parents + 1, torch.int32),
+            ("leaf_labels", leaves, torch.int32),
+            ("feature_offsets", parents + 1, torch.int32),
+            ("features", n_parent_features, torch.int32),
+            ("entry_counts", n_parent_features, torch.int16),
+            ("entry_children", n_entries, torch.uint8),
+            ("entry_levels", n_entries, torch.int8),
+            ("scales", parents + leaves - 1, torch.float16),
+            ("biases", parents + leaves - 1, torch.float16),
+        ):
+            self.register_buffer(name, torch.zeros(shape, dtype=dtype))
+        self._arrays: tuple[Any, ...] | None = None
+
+    def config(self) -> dict[str, Any]:
+        """JSON values that, as keyword arguments after `n_features` and `n_labels`, build it again."""
+        return {
+            "parents": len(self.child_offsets) - 1,
+            "leaves": len(self.leaf_labels),
+            "n_levels": self.n_levels,
+            "n_parent_features": len(self.features),
+            "n_entries": len(self.entry_levels),
+        }
+
+    def check_loaded(self) -> None:
+        """Raise OptionError unless every path ends at a leaf of the last level, and all indices are in their ranges."""
+        parents, leaves = len(self.child_offsets) - 1, len(self.leaf_labels)
+        children, features = self.child_offsets.numpy(), self.feature_offsets.numpy()
+        for name, offsets, last in (("child", children, parents - 1 + leaves), ("feature", features, len(self.features))):
+            # Neighbours are compared, not subtracted: a difference may not fit.
+            if offsets[0] != 0 or offsets[-1] != last or (offsets[1:] < offsets[:-1]).any():
+                raise OptionError(f"LabelTree: {name}_offsets must ascend from 0 to {last}")
+        sizes = np.diff(children)
+        if sizes.max(initial=0) > MAX_CHILDREN:
+            raise OptionError(f"LabelTree: a node has at most {MAX_CHILDREN} children; got {sizes.max()}")
+        first, last = 0, 1  # the parents of a level
+        for _ in range(self.n_levels - 1):
+            first, last = int(children[first]) + 1, int(children[last]) + 1
+            if not first <= last <= parents:
+                raise OptionError(f"LabelTree: the leaves must be {self.n_levels} levels below the root")
+        if last != parents or int(children[first]) + 1 != parents:
+            raise OptionError(f"LabelTree: the leaves must be {self.n_levels} levels below the root")
+        if not _in_range(self.leaf_labels, self.n_labels) or len(self.leaf_labels.unique()) < leaves:
+            raise OptionError(f"LabelTree: leaf_labels must be different ones from 0 to {self.n_labels - 1}")
+        if not _in_range(self.features, self.n_features):
+            raise OptionError(f"LabelTree: features must be from 0 to {self.n_features - 1}")
+        ids = self.features.numpy()
+        starts = np.zeros(len(ids) + 1, bool)
+        starts[features[:-1]] = True
+        if not (starts[1:-1] | (ids[1:] > ids[:-1])).all():
+            raise OptionError("LabelTree: the features of a node must ascend")
+        counts = self.entry_counts.numpy().astype(np.int64)
+        if (counts < 0).any() or counts.sum() != len(self.entry_levels):
+            raise OptionError(f"LabelTree: entry_counts must add up to {len(self.entry_levels)}")
+        n_children = np.repeat(np.repeat(sizes, np.diff(features)), counts)
+        if (self.entry_children.numpy() >= n_children).any():
+            raise OptionError("LabelTree: entry_children must be below the number of a node's children")
+        if not (torch.isfinite(self.scales).all() and torch.isfinite(self.biases).all()):
+            raise OptionError("LabelTree: scales and biases must be finite")
+
+    def search(self, X: CsrArray) -> tuple[FloatArray, IntArray]:
+        """The log-probabilities of the most probable labels of each row, best first, and the labels; -inf and -1 where
+        the search found fewer than N_FOUND.
+
+        Shapes: (n, f) -> (n, N_FOUND), (n, N_FOUND)
+        """
+        X = checked_csr(X, "LabelTree: X", self.n_features)
+        arrays = self._prepared()
+        scores = np.empty((X.shape[0], N_FOUND), np.float32)
+        leaves = np.empty((X.shape[0], N_FOUND), np.int64)
+
+        def search_range(first: int, last: int) -> None:
+            found = scores[first:last], leaves[first:last]
+            search_tree(X.indptr[first : last + 1], X.indices, X.data, *arrays, self.n_levels, BEAM, *found)
+
+        by_rows(search_range, len(scores))
+        return scores, np.append(self.leaf_labels.cpu().numpy(), -1)[leaves]
+
+    def _prepared(self) -> tuple[Any, ...]:
+        """The arrays that the compiled search reads, made once."""
+        if self._arrays is None:
+            offsets, features = (t.cpu().numpy().astype(np.int64) for t in (self.feature_offsets, self.features))
+            root_position = np.full(self.n_features, -1, np.int64)
+            root_position[features[: offsets[1]]] = np.arange(offsets[1])
+            entries = np.append(0, np.cumsum(self.entry_counts.cpu().numpy(), dtype=np.int64))
+            self._arrays = (
+                root_position,
+                self.child_offsets.cpu().numpy().astype(np.int64),
+                offsets,
+                features,
+                entries,
+                self.entry_children.cpu().numpy(),
+                self.entry_levels.cpu().numpy(),
+                self.scales.float().cpu().numpy(),
+                self.biases.float().cpu().numpy(),
+            )
+        return self._arrays
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_arrays": None}
+
+
+def search_trees(trees: Sequence[LabelTree], X: CsrArray) -> tuple[FloatArray, IntArray]:
+    """How far the log-probabilities of labels are above MIN_LOG_PROBABILITY, and the labels: 0 and -1 behind the last.
+
+    The probability of a label is the mean over trees. All values are 0 or larger; every other label has 0.
+
+    Shapes: (n, f) -> (n, m), (n, m)
+    """
+    found = [tree.search(X) for tree in trees]
+    log_probabilities, labels = (np.stack(arrays) for arrays in zip(*found, strict=True))
+    n, m = X.shape[0], len(trees) * N_FOUND
+    merged, means = np.empty((n, m), np.int64), np.empty((n, m), np.float32)
+
+    def merge(first: int, last: int) -> None:
+        rows = np.s_[:, first:last]
+        mean_log_probabilities(labels[rows], log_probabilities[rows], merged[first:last], means[first:last])
+
+    by_rows(merge, n)
+    return np.maximum(means - np.float32(MIN_LOG_PROBABILITY), 0), merged
+
+
+def _in_range(ids: Tensor, size: int) -> bool:
+    return not len(ids) or bool(0 <= int(ids.min()) <= int(ids.max()) < size)
