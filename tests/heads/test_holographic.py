@@ -11,7 +11,7 @@ import holobind as hb
 
 def test_a_head_on_one_hot_vectors_stores_none_and_has_the_papers_loss():
     head, h = hb.HolographicHead(H, 9, 12, "one_hot", "query"), normal(3, H)
-    assert set(head.state_dict()) == {"weight", "bias"}
+    assert set(head.state_dict()) == {"weight", "bias", "fingerprint", "codebook.fingerprint"}
     p, m = hb.present_and_missing(12)
     assert_close(head.scores(h), hb.unbind(head(h), p)[:, :9], atol=1e-5, rtol=1e-5)
     sets = ragged([1, 8], [0], [])
