@@ -37,6 +37,11 @@ class Fingerprinted(nn.Module):
         self._own_fingerprint = (crc32(kind.encode()), n_labels, dim, signed)
         self.register_buffer(FINGERPRINT, torch.tensor(self._own_fingerprint), persistent=stored)
 
+    def without_state(self) -> Self:
+        """The module, whose fingerprint is no part of the state from now on: another module's says the same."""
+        self._non_persistent_buffers_set.add(FINGERPRINT)
+        return self
+
     def _reset_fingerprint(self) -> None:
         """Write the fingerprint again, after `to_empty` has left no values in it."""
         self.fingerprint = torch.tensor(self._own_fingerprint, device=self.fingerprint.device)

@@ -28,6 +28,7 @@ class DenseCodebook(Codebook):
         if vectors.ndim != 2:
             raise ShapeError(f"DenseCodebook: wants vectors of shape (labels, d), got {tuple(vectors.shape)}")
         super().__init__(len(vectors), vectors.shape[1], None)
+        self._projected = trainable  # also while its gradient is switched off
         self.table = nn.Parameter(vectors.detach().clone(), requires_grad=trainable)
         with torch.no_grad():
             known = has_values(vectors)
@@ -57,7 +58,7 @@ class DenseCodebook(Codebook):
             self.table.copy_(self._draw())
 
     def _all_vectors(self) -> Tensor:
-        return algebra.unitary(self.table) if self.trainable else self.table
+        return algebra.unitary(self.table) if self._projected else self.table
 
     def _to_query(self, v: Tensor) -> Tensor:
         return v

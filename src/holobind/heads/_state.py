@@ -4,16 +4,18 @@ import warnings
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from holobind.codebooks._fingerprint import FINGERPRINT
+from holobind.codebooks import Codebook
+from holobind.codebooks._fingerprint import FINGERPRINT, Fingerprinted
 
 
-class HeadState(nn.Module):
+class HeadState(Fingerprinted):
     """Keeps the prior of a head, and loads states with or without one."""
 
     prior: Tensor | None
     log_temperature: Any
+    codebook: Codebook
 
     def _keep_prior(self, prior: Tensor | None) -> None:
         """Set the prior, and keep it for `reset_parameters`: no seed draws it again."""
@@ -25,9 +27,20 @@ class HeadState(nn.Module):
             with torch.no_grad():
                 self.prior.zero_() if self._given_prior is None else self.prior.copy_(self._given_prior)
 
+    def _verify(self) -> None:
+        found = self._buffers.get(FINGERPRINT)
+        if found is None or found is self._verified:
+            return
+        super()._verify()
+        # A loader that assigns tensors moves only those of the state. Codebooks that p and m are bound to have none.
+        for module in self.children():
+            if isinstance(module, Codebook) and module.device.type == "meta" != self.codebook.device.type:
+                module.to_empty(device=self.codebook.device)
+
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *arguments: Any) -> None:
         found = state_dict.get(f"{prefix}prior")
-        if found is not None and self.prior is None and self.log_temperature is not None:
+        fits = found is not None and found.shape == (self.codebook.n_labels,)
+        if fits and self.prior is None and self.log_temperature is not None:
             # The prior was set from the counts of the training labels, which need not be known here.
             self.prior = torch.zeros_like(found, device=self.log_temperature.device)
         if f"{prefix}weight" in state_dict and f"{prefix}codebook.{FINGERPRINT}" not in state_dict:

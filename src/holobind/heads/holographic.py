@@ -13,7 +13,6 @@ from torch.nn.functional import linear
 from holobind import algebra
 from holobind._checks import one_of
 from holobind.codebooks import BiasedCodebook, Codebook, OneHotCodebook, OrbitCodebook
-from holobind.codebooks._fingerprint import Fingerprinted
 from holobind.codebooks._tracing import drawn_on, has_values
 from holobind.codebooks.biased import expand_bias
 from holobind.codebooks.ragged import checked_sets
@@ -45,7 +44,7 @@ INITIAL_TEMPERATURE = 4.0
 DEFAULT_CROSSTALK = 1.0
 
 
-class HolographicHead(TargetLoss, LogitMethods, HeadState, Fingerprinted):
+class HolographicHead(TargetLoss, LogitMethods, HeadState):
     """An output layer of h x d weights for any number of labels.
 
     Parameters: `weight` (d, in_features), `bias` (d); with loss="softmax" also `log_temperature` (), and the buffer
@@ -167,7 +166,7 @@ class HolographicHead(TargetLoss, LogitMethods, HeadState, Fingerprinted):
         """Compute the basis in which the layer's outputs are coordinates (`_query_subspace`), if one is used."""
         basis = present = missing = self._coordinates = None
         if used and self._present_codebook is not None and self._missing_codebook is not None:
-            self._coordinates = OneHotCodebook(self.n_labels, 2 * self.n_labels)  # scores are the first L coordinates
+            self._coordinates = OneHotCodebook(self.n_labels, 2 * self.n_labels).without_state()  # scores: z[:L]
             basis, present, missing = query_basis(self._present_codebook, self._missing_codebook)
         for name, tensor in (("_basis", basis), ("_missing_in_basis", missing), ("_present_in_basis", present)):
             setattr(self, name, tensor)

@@ -8,6 +8,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, linear
 
 from holobind._checks import integer, one_of, positive
 from holobind.codebooks import Codebook, OrbitCodebook
+from holobind.codebooks._tracing import has_values
 from holobind.codebooks.ragged import checked_labels, checked_sets, set_sizes
 from holobind.codebooks.ranking import label_range, stable_topk
 from holobind.errors import OptionError, ShapeError
@@ -87,7 +88,8 @@ class LinearHead(TargetLoss, LogitMethods, nn.Module):
             return torch.where(counts > 0, x.logsumexp(1) - present, 0).sum() / len(x)
         target = torch.zeros_like(x)
         target[row, labels] = 1
-        row_weights = None if counts.all() else (counts > 0)[:, None].to(x.dtype)
+        full = has_values(counts) and bool(counts.all())
+        row_weights = None if full else (counts > 0)[:, None].to(x.dtype)
         return binary_cross_entropy_with_logits(x, target, row_weights)
 
     def _target_loss(

@@ -78,7 +78,7 @@ class LogitMethods:
         if ordered.shape[1]:
             place = torch.searchsorted(ordered, found.to(ordered.dtype)).clamp(max=ordered.shape[1] - 1)
             excluded = ordered.gather(1, place) == found
-            order = excluded.to(torch.uint8).sort(1, stable=True).indices[:, :k]
+            order = excluded.to(torch.uint8).sort(dim=1, stable=True).indices[:, :k]
             best, found = best.masked_fill(excluded, -torch.inf).gather(1, order), found.gather(1, order)
         return _without_excluded(best[:, :k].reshape(*batch, k), found[:, :k].reshape(*batch, k))
 

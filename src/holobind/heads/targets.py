@@ -131,6 +131,10 @@ def _from_sparse(matrix: Tensor, batch: torch.Size, n_labels: int, device: torch
         labels, values, sizes = matrix.col_indices(), matrix.values(), matrix.crow_indices().diff()
     else:
         raise DTypeError(f"loss: wants sparse targets in COO or CSR layout, got {matrix.layout}")
+    return _from_entries(labels, values, sizes, n_labels, device)
+
+
+def _from_entries(labels: Tensor, values: Tensor, sizes: Tensor, n_labels: int, device: torch.device) -> Targets:
     checked_labels(labels, n_labels)
     row = torch.arange(len(sizes), device=sizes.device).repeat_interleave(sizes)
     kept = values != 0  # entries that are stored and 0 are no labels
@@ -141,10 +145,9 @@ def _from_sparse(matrix: Tensor, batch: torch.Size, n_labels: int, device: torch
 
 def _from_scipy(matrix: Any, batch: torch.Size, n_labels: int, device: torch.device) -> Targets:
     matrix = matrix.tocsr()
-    parts = (torch.as_tensor(part) for part in (matrix.indptr, matrix.indices, matrix.data))
-    shape = tuple(int(n) for n in matrix.shape)
-    _check_sparse_shape(shape, batch, n_labels)
-    return _from_sparse(torch.sparse_csr_tensor(*parts, size=shape), batch, n_labels, device)
+    _check_sparse_shape(tuple(int(n) for n in matrix.shape), batch, n_labels)
+    labels, values, ends = (torch.as_tensor(part) for part in (matrix.indices, matrix.data, matrix.indptr))
+    return _from_entries(labels, values, ends.diff(), n_labels, device)
 
 
 def _check_sparse_shape(shape: tuple[int, ...], batch: torch.Size, n_labels: int) -> None:
