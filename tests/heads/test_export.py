@@ -29,7 +29,9 @@ def test_the_real_form_has_the_scores_and_labels_of_the_head(options):
 
 
 def test_a_table_that_is_too_large_is_refused():
-    with pytest.raises(hb.OptionError, match="37 label vectors of 16 dimensions take 0 MB; allow that by max_table_bytes"):
+    with pytest.raises(
+        hb.OptionError, match="37 label vectors of 16 dimensions take 0 MB; allow that by max_table_bytes"
+    ):
         hb.ExportableHead(hb.HolographicHead(H, N, D, "random"), max_table_bytes=100)
     with pytest.raises(hb.OptionError, match="the loss 'query' has no logits"):
         hb.ExportableHead(hb.HolographicHead(H, N, D, loss="query"), logits=True)

@@ -29,7 +29,9 @@ def test_chosen_labels_have_the_scores_of_all_labels(options):
         head.scores_of(h, torch.tensor([37]))
 
 
-SOME = pytest.mark.parametrize("options", [HOLOGRAPHIC[0], HOLOGRAPHIC[5], TRAINABLE[2], *WITH_PRIOR[:2], *LINEAR], ids=str)
+SOME = pytest.mark.parametrize(
+    "options", [HOLOGRAPHIC[0], HOLOGRAPHIC[5], TRAINABLE[2], *WITH_PRIOR[:2], *LINEAR], ids=str
+)
 
 
 @SOME
@@ -126,6 +128,8 @@ def test_temperature_0_takes_the_likeliest_and_the_global_seed_decides():
 def test_losses_without_probabilities_say_so():
     head, h = hb.HolographicHead(H, N, D, loss="query"), normal(2, H)
     for ask in (head.logits, head.log_prob, head.sample):
-        with pytest.raises(hb.OptionError, match="the softmax loss has logits and probabilities; this head has 'query'"):
+        with pytest.raises(
+            hb.OptionError, match="the softmax loss has logits and probabilities; this head has 'query'"
+        ):
             ask(h)
     assert torch.equal(head.predict(h), head.scores(h).argmax(1))

@@ -14,7 +14,16 @@ from torch.testing import assert_close
 import holobind as hb
 
 FEW_LABELS = {"codebook": "orbit", "loss": "query", "few": True}  # learns coordinates in the query subspace
-SOME = [FEW_LABELS, HOLOGRAPHIC[0], HOLOGRAPHIC[1], HOLOGRAPHIC[5], HOLOGRAPHIC[9], TRAINABLE[3], TRAINABLE[7], WITH_PRIOR[2]]
+SOME = [
+    FEW_LABELS,
+    HOLOGRAPHIC[0],
+    HOLOGRAPHIC[1],
+    HOLOGRAPHIC[5],
+    HOLOGRAPHIC[9],
+    TRAINABLE[3],
+    TRAINABLE[7],
+    WITH_PRIOR[2],
+]
 some_heads = pytest.mark.parametrize("options", SOME, ids=str)
 
 
@@ -251,8 +260,6 @@ def test_hugging_face_saves_and_loads_a_model_with_a_head(loss, tmp_path):
     model.save_pretrained(tmp_path)
     loaded = Classifier.from_pretrained(tmp_path)
     assert torch.equal(loaded.classifier.scores(h), model.classifier.scores(h))
-    assert torch.equal(
-        loaded.classifier.loss(h, torch.tensor([1, 2])), model.classifier.loss(h, torch.tensor([1, 2]))
-    )
+    assert torch.equal(loaded.classifier.loss(h, torch.tensor([1, 2])), model.classifier.loss(h, torch.tensor([1, 2])))
     with pytest.raises(hb.OptionError, match="the state is of seed 0; this module has seed 1"):
         Classifier.from_pretrained(tmp_path, config=Config(seed=1)).classifier.scores(h)

@@ -131,8 +131,18 @@ def test_bce_takes_probabilities_and_weights():
 
 
 REFUSED = {
-    "another shape": (torch.zeros(3, dtype=torch.long), {}, hb.ShapeError, r"class indices \(int64, shape \(4,\)\).*got "),
-    "floats of another shape": (torch.zeros(4, 3), {}, hb.ShapeError, r"\(4, 37\)\) or .*got torch.float32 of shape \(4, 3\)"),
+    "another shape": (
+        torch.zeros(3, dtype=torch.long),
+        {},
+        hb.ShapeError,
+        r"class indices \(int64, shape \(4,\)\).*got ",
+    ),
+    "floats of another shape": (
+        torch.zeros(4, 3),
+        {},
+        hb.ShapeError,
+        r"\(4, 37\)\) or .*got torch.float32 of shape \(4, 3\)",
+    ),
     "a list": ([1, 2, 3, 4], {}, hb.DTypeError, "wants targets as a tensor"),
     "a label too large": (torch.tensor([1, 2, 3, 37]), {}, hb.LabelError, "label 37 is outside this space of 37"),
     "a negative label": (torch.tensor([1, 2, 3, -1]), {}, hb.LabelError, "label -1 is outside"),

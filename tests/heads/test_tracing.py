@@ -1,8 +1,9 @@
 """torch.func, torch.compile, torch.export and the meta device: the operations in plain torch that stand in for kernels.
 
-Each fast path of the CPU (fused query loss, compiled top k, numpy's transform, blocks with their own derivative) has a twin
-in torch's own operations, which runs wherever tensors have no values. Here the twins run on values, under `torch.func`
-and `torch.compile(backend="aot_eager")`, and are compared with the fast paths; on the meta device only shapes are.
+Each fast path of the CPU (fused query loss, compiled top k, numpy's transform, blocks with their own derivative) has a
+twin in torch's own operations, which runs wherever tensors have no values. Here the twins run on values, under
+`torch.func` and `torch.compile(backend="aot_eager")`, and are compared with the fast paths; on the meta device only
+shapes are.
 """
 
 import pytest

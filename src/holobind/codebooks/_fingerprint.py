@@ -1,13 +1,13 @@
 """The fingerprint of drawn vectors: what a state must have in common with the module that loads it.
 
-Vectors that are drawn from a seed are not part of a state_dict. Weights that were trained for one seed answer wrongly with
-another, and nothing else in the state would show it. So the state has a fingerprint, four integers:
+Vectors that are drawn from a seed are not part of a state_dict. Weights that were trained for one seed answer wrongly
+with another, and nothing else in the state would show it. So the state has a fingerprint, four integers:
 
     fingerprint    (4) int64: checksum of the kind, number of labels, dim, seed (-1: none)
 
-`load_state_dict` refuses a fingerprint other than the module's own, strict or not, as torch refuses another shape. Loaders
-that assign tensors themselves (Hugging Face `from_pretrained`) are caught at the next use. The fingerprint is a buffer,
-so whatever moves a model moves it, too: its device is the device of the drawn vectors.
+`load_state_dict` refuses a fingerprint other than the module's own, strict or not, as torch refuses another shape.
+Loaders that assign tensors themselves (Hugging Face `from_pretrained`) are caught at the next use. The fingerprint is a
+buffer, so whatever moves a model moves it, too: its device is the device of the drawn vectors.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Whether tensors have values: those that torch.compile, torch.export, torch.func and the meta device pass have none."""
+"""Whether tensors have values: those of torch.compile, torch.export, torch.func and the meta device have none."""
 
 import torch
 from torch import Tensor

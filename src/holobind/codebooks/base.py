@@ -45,8 +45,9 @@ class Codebook(Fingerprinted):
     A codebook is a module so that it moves with the network it belongs to, but it has no precision of its own:
     transforms run in float32, or in float64 for float64 input, also where autocast or `.half()` reduce the network's.
 
-    Its state has a fingerprint (`_fingerprint`): kind, sizes and seed. Built on the meta device, it has no storage until
-    `to_empty` or a loader gives it some; what the seed draws is drawn on the CPU and moved to the fingerprint's device.
+    Its state has a fingerprint (`_fingerprint`): kind, sizes and seed. Built on the meta device, it has no storage
+    until `to_empty` or a loader gives it some; what the seed draws is drawn on the CPU and moved to the fingerprint's
+    device.
 
     kind         its name in the fingerprint
     unitary      whether all vectors are unitary
@@ -190,8 +191,8 @@ class Codebook(Fingerprinted):
         """log sum_i exp <v, c_i>, and in the same pass its derivative, the softmax-weighted mean of the vectors.
 
         The scores of each block are exponentiated and summed while they are in the cache; sums are rescaled when a
-        block raises the row's maximum. Nothing of size rows x L is ever held, forward or backward. Traced by torch.compile
-        or torch.func, and with trainable vectors, it is torch's logsumexp of all scores.
+        block raises the row's maximum. Nothing of size rows x L is ever held, forward or backward. Traced by
+        torch.compile or torch.func, and with trainable vectors, it is torch's logsumexp of all scores.
 
         Shapes: (*batch, d) -> (*batch)
         """

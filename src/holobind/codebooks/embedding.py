@@ -15,10 +15,10 @@ class CodebookEmbedding(nn.Module):
         embedding = CodebookEmbedding(OrbitCodebook(50_000, 512))
         embedding(ids)                                           # (*any) -> (*any, 512)
 
-    With the codebook of a head, `CodebookEmbedding(head.codebook)`, input and output are tied. A linear layer behind the
-    embedding gives the network vectors of its own size and basis.
+    With the codebook of a head, `CodebookEmbedding(head.codebook)`, input and output are tied. A linear layer behind
+    the embedding gives the network vectors of its own size and basis.
 
-    scale         of the vectors, whose length is 1; sqrt(d) by default, so that elements have variance 1 as in `nn.Embedding`
+    scale         of the vectors, whose length is 1; sqrt(d) by default: elements have variance 1 as in `nn.Embedding`
     padding_idx   a label whose vector is 0
     """
 

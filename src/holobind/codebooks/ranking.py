@@ -13,8 +13,8 @@ from holobind.errors import OptionError
 def stable_topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest scores of each row, largest first, and their indices; ties go to the lower index.
 
-    torch.topk breaks ties in no fixed order. Where values cannot be read (`has_values`), a tie for the last place goes to
-    whichever torch.topk chooses.
+    torch.topk breaks ties in no fixed order. Where values cannot be read (`has_values`), a tie for the last place goes
+    to whichever torch.topk chooses.
 
     Shapes: (rows, n) -> (rows, k), (rows, k)
     """

@@ -2,9 +2,9 @@
 
     loss_r = sum_i a_ri (log sum_j exp x_rj - x_ri)              a: target masses, x: logits
 
-A row's masses are 1 for its class, 1 / |Y| for each label of a set Y, or given probabilities. Label smoothing mixes them
-with 1 / L for each label; class weights multiply them. Only four numbers of a row are needed, none of which takes rows x L
-values of a holographic head: log sum exp, and the sums of logits over its class, its set, and all labels.
+A row's masses are 1 for its class, 1 / |Y| for each label of a set Y, or given probabilities. Label smoothing mixes
+them with 1 / L for each label; class weights multiply them. Few numbers of a row are needed, none of which takes
+rows x L values of a holographic head: log sum exp, and the sums of logits over its class or set, and over all labels.
 """
 
 from collections.abc import Callable
@@ -110,15 +110,14 @@ def cross_entropy(
     logits: Logits,
     targets: Targets,
     n_labels: int,
-    *,
     reduction: Reduction = "mean",
     label_smoothing: float = 0.0,
     weight: Tensor | None = None,
 ) -> Tensor:
     """The cross-entropy of `torch.nn.functional.cross_entropy`, and for label sets that of equal probabilities.
 
-    The mean over class indices is weighted by the weights of the classes, and ignored rows do not count. The mean over sets
-    is over all rows; a row without labels adds 0. A batch in which no row counts has the loss 0.
+    The mean over class indices is weighted by the weights of the classes, and ignored rows do not count. The mean over
+    sets is over all rows; a row without labels adds 0. A batch in which no row counts has the loss 0.
 
     Shapes: -> (), or (rows) with reduction="none"
     """
@@ -183,15 +182,15 @@ class TargetLoss:
     ) -> Tensor:
         """The loss of a batch; by default the mean over its rows.
 
-        target            class indices (*batch), padded label ids (*batch, m), multi-hot or probabilities (*batch, L), dense
-                          or sparse, or (labels, offsets) of ragged sets: `targets` has the details
+        target            class indices (*batch), padded label ids (*batch, m), multi-hot or probabilities (*batch, L),
+                          dense or sparse, or (labels, offsets) of ragged sets: `targets` has the details
         reduction         "mean", "sum", or "none": one loss for each row
         label_smoothing   of the softmax loss: the probability that is spread evenly over all labels
         weight            of the softmax loss: a weight for each label (L)
         ignore_index      the class index of rows that do not count
 
-        With class indices and the softmax loss it is `torch.nn.functional.cross_entropy(head.logits(h), target)`; while the
-        head trains, the expected crosstalk is added (`crosstalk`).
+        With class indices and the softmax loss it is `torch.nn.functional.cross_entropy(head.logits(h), target)`; while
+        the head trains, the expected crosstalk is added (`crosstalk`).
 
         Shapes: (*batch, in) -> (), or (*batch) with reduction="none"
         """
@@ -260,7 +259,7 @@ def loss_without_logits(
 
 
 class HolographicCrossEntropyLoss(nn.Module):
-    """The softmax loss of a holographic head as a module, in place of `nn.CrossEntropyLoss`, for outputs of d dimensions.
+    """The softmax loss of a holographic head, in place of `nn.CrossEntropyLoss`, for outputs of d dimensions.
 
         loss = HolographicCrossEntropyLoss(OrbitCodebook(n_labels, d))
         loss(network(x), target)                                # network(x): (*batch, d)

@@ -3,8 +3,8 @@
 Scores are affine in the head's input up to the label vectors, and every operation has a real form:
 
     table    scores = q V',                       V: all label vectors, if they take at most `max_table_bytes`
-    DFT      scores = irfft(rfft(q) conj(B)) of an orbit, with both transforms as matrices of d x (d + 2): d^2 floats and
-             the L of the bases in place of L x d. The matrices cost d operations a label, as the table does
+    DFT      scores = irfft(rfft(q) conj(B)) of an orbit, with both transforms as matrices of d x (d + 2): 2 d^2 floats
+             and the L of the bases in place of L x d. The matrices cost d operations a label, as the table does
 """
 
 import torch
@@ -33,6 +33,17 @@ class ExportableHead(nn.Module):
     Shapes: (rows, in) -> (rows, L), or (rows, k), (rows, k) int64
     """
 
+    weight: Tensor
+    origin: Tensor
+    bias: Tensor
+    vectors: Tensor
+    cosines: Tensor
+    sines: Tensor
+    inverse_real: Tensor
+    inverse_imag: Tensor
+    bases_real: Tensor
+    bases_imag: Tensor
+
     def __init__(
         self,
         head: HolographicHead,
@@ -51,7 +62,8 @@ class ExportableHead(nn.Module):
             codebook, origin = head._query(torch.zeros(1, n_inputs, device=device))
             bias = torch.zeros(self.n_labels, device=device)
             if isinstance(codebook, BiasedCodebook):
-                codebook, bias = codebook.codebook, codebook.bias.float()
+                bias = codebook.bias.float()
+                codebook = codebook.codebook
             weight = head._query(torch.eye(n_inputs, device=device))[1] - origin
             if logits and not head.has_prior:
                 factor = head.temperature

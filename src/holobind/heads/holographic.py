@@ -1,8 +1,7 @@
 """The holographic head: an output layer of d dimensions for any number of labels."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
-from functools import cache
 from math import inf, log
 from typing import Any, Literal, get_args
 
@@ -13,38 +12,27 @@ from torch.nn.functional import linear
 from holobind import algebra
 from holobind._checks import one_of
 from holobind.codebooks import BiasedCodebook, Codebook, OneHotCodebook, OrbitCodebook
-from holobind.codebooks._tracing import drawn_on, has_values
+from holobind.codebooks._tracing import drawn_on
 from holobind.codebooks.biased import expand_bias
-from holobind.codebooks.ragged import checked_sets
-from holobind.codebooks.ranking import stable_topk
 from holobind.codebooks.registry import default_dim, make_codebook
 from holobind.errors import OptionError, ShapeError
 from holobind.heads import losses
-from holobind.heads._layer import linear_layer, n_inputs, reset_layer
+from holobind.heads._bound_query import bound_query_loss
+from holobind.heads._layer import linear_layer, n_inputs
+from holobind.heads._logits import HolographicLogitMethods
 from holobind.heads._query_subspace import layer_rows, query_basis
-from holobind.heads._state import HeadState
-from holobind.heads.cross_entropy import (
-    HolographicLogits,
-    Reduction,
-    TargetLoss,
-    cross_entropy,
-    log_sum_exp,
-    loss_without_logits,
-)
-from holobind.heads.sampling import LogitMethods
-from holobind.heads.targets import Targets
+from holobind.heads._state import INITIAL_TEMPERATURE, HeadState
+from holobind.heads.cross_entropy import TargetLoss
 
 HolographicLoss = Literal["softmax", "query", "query-abs", "regression"]
 Output = Literal["vector", "logits"]
 TrainableVectors = Literal["present", "missing", "labels"]
 
-# Outputs are short at first. From a temperature of 1, training lengthens them before it learns anything else.
-INITIAL_TEMPERATURE = 4.0
 # Weight of the expected crosstalk in the softmax loss; 0.3 and 3 are not better everywhere (experiments/LOG.md).
 DEFAULT_CROSSTALK = 1.0
 
 
-class HolographicHead(TargetLoss, LogitMethods, HeadState):
+class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
     """An output layer of h x d weights for any number of labels.
 
     Parameters: `weight` (d, in_features), `bias` (d); with loss="softmax" also `log_temperature` (), and the buffer
@@ -171,24 +159,8 @@ class HolographicHead(TargetLoss, LogitMethods, HeadState):
         for name, tensor in (("_basis", basis), ("_missing_in_basis", missing), ("_present_in_basis", present)):
             setattr(self, name, tensor)
 
-    def reset_parameters(self) -> None:
-        """Give the parameters new first values, as after construction; needed after `to_empty`.
-
-        What a seed defines is made again from the seed. The prior becomes the one that was given or set.
-        """
-        self._reset_state()
-        self.codebook.reset_parameters()
-        if self.weight is not None:
-            reset_layer(self.weight, self.bias, self._layer_seed)
-        self.set_temperature(INITIAL_TEMPERATURE)
-        if self.loss_name != "softmax" and not self.fingerprint.is_meta:
-            self._reset_fingerprint()
-            for attribute, name, key in zip("pm", ("present", "missing"), self._drawn_keys(), strict=True):
-                if name in self.trainable:
-                    getattr(self, attribute).data.copy_(key)
-
     @property
-    def n_labels(self) -> int:
+    def n_labels(self) -> int:  # type: ignore[override] # a plain attribute of other heads
         return self.codebook.n_labels
 
     @property
@@ -220,7 +192,9 @@ class HolographicHead(TargetLoss, LogitMethods, HeadState):
             copy._set_basis(layer_rows(n_labels, dim, self.codebook_name, self.loss_name, self.trainable) < dim)
             for name, parameter in (("weight", self.weight), ("bias", self.bias)):
                 if parameter is not None and (self._basis is not None or copy._basis is not None):
-                    output = parameter.detach() if self._basis is None else self._basis.T @ parameter.detach()
+                    output = (
+                        parameter.detach() if self._basis is None else self._basis.T.to(parameter) @ parameter.detach()
+                    )
                     converted = output if copy._basis is None else copy._basis.to(output) @ output
                     setattr(copy, name, nn.Parameter(converted, parameter.requires_grad))
             copy.to(self.weight.dtype)
@@ -249,7 +223,8 @@ class HolographicHead(TargetLoss, LogitMethods, HeadState):
     def _set_loss(self, h: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
         present, missing = self._present_codebook, self._missing_codebook
         if self.loss_name == "query" and present is not None and missing is not None:
-            return self._bound_query_loss(h, labels, offsets, present, missing)
+            self._verify()
+            return bound_query_loss(self, h, labels, offsets, present, missing)
         s = self._output(h)
         if self.log_temperature is not None:
             t, crosstalk = self.log_temperature.exp(), self.crosstalk if self.training else 0.0
@@ -261,21 +236,8 @@ class HolographicHead(TargetLoss, LogitMethods, HeadState):
         variant: losses.Variant = "abs" if self.loss_name == "query-abs" else "cosine"
         return losses.query_loss(s, labels, offsets, self.codebook, p, m, variant=variant)
 
-    def _target_loss(
-        self, h: Tensor, targets: Targets, reduction: Reduction, label_smoothing: float, weight: Tensor | None
-    ) -> Tensor:
-        if self.log_temperature is None:
-            options = reduction, label_smoothing, weight
-            return loss_without_logits(self._set_loss, self.loss_name, h, targets, *options)
-        crosstalk = self.crosstalk if self.training else 0.0
-        logits = HolographicLogits(
-            self._scaled_output(h), self.codebook, self.prior, crosstalk, self._sum_of_all_labels
-        )
-        options = {"reduction": reduction, "label_smoothing": label_smoothing, "weight": weight}
-        return cross_entropy(logits, targets, self.n_labels, **options)
-
     def scores(self, h: Tensor) -> Tensor:
-        """<p* (x) s, c_i>, or <s, c_i> with the softmax loss, or the logits t <s, c_i> + a_i with a prior, for all labels.
+        """<p* (x) s, c_i>, or <s, c_i> with the softmax loss, or the logits t <s, c_i> + a_i with a prior.
 
         Shapes: (*batch, in) -> (*batch, L)
         """
@@ -283,51 +245,6 @@ class HolographicHead(TargetLoss, LogitMethods, HeadState):
             return self.logits(h)
         codebook, query = self._query(h)
         return codebook.scores(query)
-
-    def scores_of(self, h: Tensor, ids: Tensor) -> Tensor:
-        """The scores of chosen labels alone: the same for all rows, (m), or for each row its own, (*batch, m).
-
-        Shapes: (*batch, in), (m) or (*batch, m) -> (*batch, m)
-        """
-        codebook, query = self._query(h)
-        return codebook.scores_of(query, ids)
-
-    def logits(self, h: Tensor) -> Tensor:
-        """t <s, c_i> + a_i for all labels, with the temperature t and the prior a (0 without one).
-
-        Their cross-entropy is the softmax loss; the other losses have no logits.
-
-        Shapes: (*batch, in) -> (*batch, L)
-        """
-        x = self.codebook.scores(self._scaled_output(h))
-        return x if self.prior is None else x + self.prior
-
-    def _scaled_output(self, h: Tensor) -> Tensor:
-        """t s.  Shapes: (*batch, in) -> (*batch, d)"""
-        if self.log_temperature is None:
-            raise OptionError(f"logits: the softmax loss has logits and probabilities; this head has {self.loss_name!r}")
-        s = self._output(h)
-        return s.to(torch.promote_types(s.dtype, torch.float32)) * self.log_temperature.exp()
-
-    def _logits_of(self, h: Tensor, ids: Tensor) -> Tensor:
-        x = self.codebook.scores_of(self._scaled_output(h), ids)
-        return x if self.prior is None else x + self.prior[ids]
-
-    def _log_sum_exp(self, h: Tensor) -> Tensor:
-        return log_sum_exp(self.codebook, self._scaled_output(h), self.prior)
-
-    def _top_k(
-        self, h: Tensor, k: int, labels: tuple[int, int] | None, max_bytes: int, excluded: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        if self.prior is not None and not has_values(h):
-            scores = self.logits(h).detach()
-            best, ids = stable_topk(scores.reshape(-1, self.n_labels), k)
-            return best.reshape(*h.shape[:-1], k), ids.reshape(*h.shape[:-1], k)
-        codebook, query = self._query(h)
-        if excluded is not None:
-            bias = torch.zeros(self.n_labels, device=codebook.device)
-            codebook = BiasedCodebook(codebook, bias.masked_fill_(excluded.to(bias.device), -inf))
-        return codebook.top_k(query, k, labels=labels, max_bytes=max_bytes)
 
     def label_range(self, rank: int, world_size: int) -> tuple[int, int]:
         """The range of labels, first and last, that the `rank`-th of `world_size` processes ranks."""
@@ -340,30 +257,6 @@ class HolographicHead(TargetLoss, LogitMethods, HeadState):
         """
         codebook, query = self._query(h)
         return codebook.labels_above(query, threshold)
-
-    def _bound_query_loss(
-        self, h: Tensor, labels: Tensor, offsets: Tensor, present: Codebook, missing: Codebook
-    ) -> Tensor:
-        """The query loss with p and m bound to the labels: by the compiled function if that takes these inputs."""
-        if isinstance(present, OrbitCodebook) and isinstance(missing, OrbitCodebook) and _fusible(h, labels, offsets):
-            weight = self.weight  # looked up once: even that takes time at the smallest shapes
-            if h.shape[1] == (present.dim if weight is None else weight.shape[1]):
-                self._verify()
-                doubled = self._basis is None
-                if doubled:
-                    p_c, m_c = present.doubled_bases(), missing.doubled_bases()
-                else:
-                    p_c, m_c = self._present_in_basis, self._missing_in_basis
-                targets = labels.numpy(), offsets.numpy(), p_c.numpy(), m_c.numpy(), present.n_labels, doubled
-                loss = _fused_query_loss()(h, weight, self.bias, targets)
-                if loss is not None:
-                    return loss
-        s = self._output(h)
-        labels, offsets = checked_sets(labels, offsets, self.codebook.n_labels, s.device, len(s))
-        if not len(s):
-            return s.sum()
-        sums = present._encode(labels, offsets), missing._encode(labels, offsets)
-        return losses.bound_query_loss(s, *sums, labels.numel())
 
     def _query(self, h: Tensor) -> tuple[Codebook, Tensor]:
         """A codebook and the query vectors whose scores in it are the head's.  Shapes: (rows, in) -> (rows, any)"""
@@ -478,7 +371,8 @@ class HolographicHead(TargetLoss, LogitMethods, HeadState):
         learned = f", trainable={self.trainable}" if self.trainable else ""
         return (
             f"in_features={self.in_features}, n_labels={self.n_labels}, dim={self.output_dim}, "
-            f"out_features={self.out_features}, bias={self.bias is not None}, loss={self.loss_name!r}{crosstalk}{learned}"
+            f"out_features={self.out_features}, bias={self.bias is not None}, "
+            f"loss={self.loss_name!r}{crosstalk}{learned}"
         )
 
 
@@ -489,25 +383,3 @@ def _checked_codebook(codebook: Codebook, n_labels: int, dim: int) -> Codebook:
             f"{n_labels} labels of dim {dim}"
         )
     return codebook
-
-
-@cache
-def _fused_query_loss() -> Callable[..., Tensor | None]:
-    from holobind.heads._fused_query_loss import fused_query_loss  # compiles when first used
-
-    return fused_query_loss
-
-
-def _fusible(h: Tensor, labels: Tensor, offsets: Tensor) -> bool:
-    """Whether the compiled function takes these: a float32 matrix and sets of int64, all on the CPU, no autocast."""
-    return (
-        has_values(h, labels, offsets)
-        and h.dtype == torch.float32
-        and h.is_cpu
-        and h.ndim == 2
-        and labels.dtype == offsets.dtype == torch.int64
-        and labels.is_cpu
-        and offsets.is_cpu
-        and offsets.shape == h.shape[:1]
-        and not torch.is_autocast_enabled("cpu")
-    )

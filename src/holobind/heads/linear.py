@@ -98,8 +98,7 @@ class LinearHead(TargetLoss, LogitMethods, nn.Module):
         x = self(h)
         x = x.to(torch.promote_types(x.dtype, torch.float32))
         if self.loss_name == "softmax":
-            options = {"reduction": reduction, "label_smoothing": label_smoothing, "weight": weight}
-            return cross_entropy(DenseLogits(x), targets, self.n_labels, **options)
+            return cross_entropy(DenseLogits(x), targets, self.n_labels, reduction, label_smoothing, weight)
         if label_smoothing:
             raise OptionError("loss: label_smoothing belongs to the softmax loss; this head has loss 'bce'")
         counts = torch.ones(len(x), device=x.device) if targets.valid is None else targets.valid.to(x.dtype)
@@ -107,7 +106,9 @@ class LinearHead(TargetLoss, LogitMethods, nn.Module):
         if targets.offsets is None:
             wanted[torch.arange(len(x), device=x.device), targets.labels] = 1
         else:
-            wanted[targets.row_of_labels(), targets.labels] = 1 if targets.probabilities is None else targets.probabilities.to(x)
+            wanted[targets.row_of_labels(), targets.labels] = (
+                1 if targets.probabilities is None else targets.probabilities.to(x)
+            )
             counts = (targets.sizes > 0).to(x.dtype)
         rows = binary_cross_entropy_with_logits(x, wanted, weight, reduction="none").mean(1) * counts
         if reduction == "none":

@@ -1,4 +1,4 @@
-"""What every head can do with its scores and logits: probabilities, predictions, samples, and search with exclusions."""
+"""What every head does with its scores and logits: probabilities, predictions, samples, search with exclusions."""
 
 from typing import TYPE_CHECKING
 
@@ -42,9 +42,9 @@ class LogitMethods:
     ) -> tuple[Tensor, Tensor]:
         """The k largest scores, exactly, and their labels, best first; ties go to the lower label.
 
-        exclude     labels that must not be found, such as items seen before: ids for all rows (m) or for each row (*batch, m),
-                    filled up with negative numbers, or a bool mask (L) or (*batch, L), True for an excluded label. Where
-                    fewer than k labels are left, the last scores are -inf and their labels -1
+        exclude     labels that must not be found, such as items seen before: ids for all rows (m) or for each row
+                    (*batch, m), filled up with negative numbers, or a bool mask (L) or (*batch, L), True for an
+                    excluded label. Where fewer than k labels are left, the last scores are -inf and their labels -1
         labels      rank only this range of labels, as `label_range` gives it
         max_bytes   of memory that scores may take at a time
 
@@ -88,13 +88,12 @@ class LogitMethods:
             return _without_excluded(*self._top_k(h, k, None, max_bytes, mask))
         if mask.shape != (*batch, self.n_labels):
             raise ShapeError(
-                f"top_k: a mask must have shape ({self.n_labels},) or {(*batch, self.n_labels)}; got {tuple(mask.shape)}"
+                f"top_k: a mask must have shape ({self.n_labels},) or {(*batch, self.n_labels)}; "
+                f"got {tuple(mask.shape)}"
             )
         parts = [
             stable_topk(self.scores(rows).float().masked_fill(part.to(rows.device), -torch.inf), k)
-            for rows, part in _portions(
-                h, mask.reshape(-1, self.n_labels), n_labels=self.n_labels, max_bytes=max_bytes
-            )
+            for rows, part in _portions(h, mask.reshape(-1, self.n_labels), n_labels=self.n_labels, max_bytes=max_bytes)
         ]
         best, found = (torch.cat(part).reshape(*batch, k) for part in zip(*parts, strict=True))
         return _without_excluded(best, found)
@@ -132,7 +131,8 @@ class LogitMethods:
         """
         if not 0 <= temperature < float("inf") or not 0 < top_p <= 1:
             raise OptionError(
-                f"sample: temperature must be at least 0 and finite, top_p above 0 and at most 1; got {temperature}, {top_p}"
+                "sample: temperature must be at least 0 and finite, top_p above 0 and at most 1; "
+                f"got {temperature}, {top_p}"
             )
         if temperature == 0:
             return self.predict(h)

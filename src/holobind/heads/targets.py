@@ -105,7 +105,8 @@ def _from_padded(ids: Tensor, n_labels: int, ignore_index: int) -> Targets:
     filled = (ids < 0) | (ids == ignore_index)
     if ids.shape[1] == n_labels and not filled.any() and bool((ids <= 1).all()):
         raise OptionError(
-            f"loss: {ids.dtype} of {n_labels} columns of 0 and 1 could be label ids or multi-hot; for multi-hot take .bool()"
+            f"loss: {ids.dtype} of {n_labels} columns of 0 and 1 could be label ids or multi-hot; "
+            "for multi-hot take .bool()"
         )
     present = ~filled
     labels, sizes = ids[present].long(), present.sum(1)
@@ -114,7 +115,9 @@ def _from_padded(ids: Tensor, n_labels: int, ignore_index: int) -> Targets:
 
 def _from_dense(matrix: Tensor) -> Targets:
     if not has_values(matrix):
-        raise OptionError("loss: dense targets cannot be traced, their number of labels is not known; take class indices")
+        raise OptionError(
+            "loss: dense targets cannot be traced, their number of labels is not known; take class indices"
+        )
     present = matrix != 0
     row, labels = present.nonzero().T
     sizes = present.sum(1)
@@ -139,8 +142,8 @@ def _from_entries(labels: Tensor, values: Tensor, sizes: Tensor, n_labels: int, 
     row = torch.arange(len(sizes), device=sizes.device).repeat_interleave(sizes)
     kept = values != 0  # entries that are stored and 0 are no labels
     sizes = row[kept].bincount(minlength=len(sizes))
-    values = None if values.dtype == torch.bool else values[kept].to(device)
-    return _with_values(labels[kept].long().to(device), sizes.to(device), values)
+    given = None if values.dtype == torch.bool else values[kept].to(device)
+    return _with_values(labels[kept].long().to(device), sizes.to(device), given)
 
 
 def _from_scipy(matrix: Any, batch: torch.Size, n_labels: int, device: torch.device) -> Targets:

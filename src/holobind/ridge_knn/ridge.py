@@ -27,7 +27,7 @@ from holobind._checks import one_of, positive
 from holobind._threads import num_threads
 from holobind._types import CsrArray, FloatArray, ProgressCallback
 from holobind.codebooks.base import Codebook
-from holobind.codebooks.registry import default_dim as default_dim
+from holobind.codebooks.registry import default_dim  # noqa: F401 - the size that a regression has by default
 from holobind.data.csr import binary_labels, checked_csr
 from holobind.errors import OptionError, ShapeError
 from holobind.ridge_knn._ridge_solvers import CholeskySolver, ConjugateGradientSolver, RidgeProblem, RidgeSolver
