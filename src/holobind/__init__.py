@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holobind.algebra import unitary as unitary
     from holobind.codebooks import BiasedCodebook as BiasedCodebook
     from holobind.codebooks import Codebook as Codebook
+    from holobind.codebooks import CodebookEmbedding as CodebookEmbedding
     from holobind.codebooks import DenseCodebook as DenseCodebook
     from holobind.codebooks import OneHotCodebook as OneHotCodebook
     from holobind.codebooks import OrbitCodebook as OrbitCodebook
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from holobind.errors import ShapeError as ShapeError
     from holobind.errors import UnknownNameError as UnknownNameError
     from holobind.estimator import HolographicClassifier as HolographicClassifier
+    from holobind.heads import ExportableHead as ExportableHead
+    from holobind.heads import HolographicCrossEntropyLoss as HolographicCrossEntropyLoss
     from holobind.heads import HolographicHead as HolographicHead
     from holobind.heads import LinearHead as LinearHead
     from holobind.heads import frequency_prior as frequency_prior
@@ -76,12 +79,12 @@ _MODULES = {
 }
 _NAMES = {
     "algebra": "bind bundle identity inverse involution permute power random similarity unbind unitary",
-    "codebooks": "BiasedCodebook Codebook DenseCodebook OneHotCodebook OrbitCodebook RandomCodebook",
+    "codebooks": "BiasedCodebook Codebook CodebookEmbedding DenseCodebook OneHotCodebook OrbitCodebook RandomCodebook",
     "data": "Dataset Split",
     "errors": "DataError DTypeError ExpressionError FileError HolobindError LabelError OptionError ShapeError "
     "UnknownNameError",
     "estimator": "HolographicClassifier",
-    "heads": "HolographicHead LinearHead frequency_prior",
+    "heads": "ExportableHead HolographicCrossEntropyLoss HolographicHead LinearHead frequency_prior",
     "heads.losses": "present_and_missing query_loss regression_loss softmax_loss",
     "model": "Model load",
     "symbols.capacity": "dimension_for expected_error pairs_held",

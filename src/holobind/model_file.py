@@ -36,6 +36,7 @@ from torch import Tensor
 from holobind import _storage as storage
 from holobind import metrics
 from holobind._types import IntArray
+from holobind.codebooks._fingerprint import without_fingerprints
 from holobind.data import Tfidf
 from holobind.errors import DataError, FileError, HolobindError, OptionError
 from holobind.heads import Head
@@ -85,7 +86,8 @@ def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
         "label_counts": torch.from_numpy(model.frequencies.counts.astype(np.int32)),
         "n_rows": torch.tensor([model.frequencies.n_rows]),
     }
-    state = network.state_dict(prefix="network.") | model.head.state_dict(prefix="head.")
+    head_state = without_fingerprints(model.head.state_dict(prefix="head."))  # the header has the same facts
+    state = network.state_dict(prefix="network.") | head_state
     for name, tensor in state.items():
         tensors[name] = tensor.cpu()
         if not tensor.is_floating_point():

@@ -28,8 +28,11 @@ WITH_PRIOR = [
 every_head = pytest.mark.parametrize("options", [*HOLOGRAPHIC, *TRAINABLE, *WITH_PRIOR, *LINEAR], ids=str)
 
 
-def make_head(options, inputs=H):
+def make_head(options, inputs=H, **others):
     """A head of N labels; options with a codebook make a holographic one."""
+    options = options | others
+    if options.pop("few", False):
+        return hb.HolographicHead(inputs, N, 3 * N, **options)
     if "prior" in options:
         options = options | {"prior": normal(N, seed=3)}
     if "codebook" in options:

@@ -1,6 +1,7 @@
 """The contract of codebooks: label vectors c_0 ... c_(L-1) of d dimensions that need not be stored.
 
-    vectors(ids)                   (n) -> (n, d)                     the vectors c_i themselves
+    vectors(ids)                   (*any) -> (*any, d)               the vectors c_i themselves
+    scores_of(v, ids)              (*batch, d) -> (*batch, m)        <v, c_i> for chosen labels
     encode(labels, offsets)        ragged sets -> (rows, d)          the sum of each set's vectors
     weighted_sum(weights)          (*batch, L) -> (*batch, d)        sum_i weights[i] c_i over ALL labels
     scores(v)                      (*batch, d) -> (*batch, L)        <v, c_i> for all labels
@@ -21,40 +22,57 @@ the last row extends to the end, and offsets has one entry for each row (`indptr
 """
 
 from collections.abc import Callable, Iterator
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 from holobind._checks import integer, positive
 from holobind.algebra import irfft_rows, rfft_rows
 from holobind.codebooks import _limits as limits
+from holobind.codebooks._fingerprint import Fingerprinted
+from holobind.codebooks._tracing import has_values
 from holobind.codebooks.ragged import checked_labels, checked_sets
 from holobind.codebooks.ranking import label_range, merge_top_k, stable_topk
 from holobind.errors import DTypeError, OptionError, ShapeError
 
 
-class Codebook(nn.Module):
+class Codebook(Fingerprinted):
     """Base class of all codebooks; the module's docstring lists the methods. `dim` is d, `n_labels` is L.
 
     A codebook is a module so that it moves with the network it belongs to, but it has no precision of its own:
     transforms run in float32, or in float64 for float64 input, also where autocast or `.half()` reduce the network's.
 
+    Its state has a fingerprint (`_fingerprint`): kind, sizes and seed. Built on the meta device, it has no storage
+    until `to_empty` or a loader gives it some; what the seed draws is drawn on the CPU and moved to the fingerprint's
+    device.
+
+    kind         its name in the fingerprint
     unitary      whether all vectors are unitary
     range_step   the labels that are scored together: ranges of labels start at its multiples
     """
 
+    kind: ClassVar[str] = "of your own"
     unitary = True
     range_step = 1
 
-    def __init__(self, n_labels: int, dim: int, seed: int | None) -> None:
+    def __init__(self, n_labels: int, dim: int, seed: int | None, *, stored: bool = True) -> None:
         super().__init__()
         self.n_labels = positive(type(self).__name__, "n_labels", n_labels)
         self.dim = positive(type(self).__name__, "dim", dim)
         self.seed = seed
-        self.device = torch.device("cpu")
+        self._set_fingerprint(self.kind, n_labels, dim, seed, stored=stored)
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the vectors."""
+        return self.fingerprint.device
+
+    def reset_parameters(self) -> None:
+        """Make the state anew from the seed, after `to_empty`."""
+        self._reset_fingerprint()
 
     # What a subclass defines
 
@@ -112,8 +130,27 @@ class Codebook(nn.Module):
         return any(parameter.requires_grad for parameter in self.parameters())
 
     def vectors(self, ids: Tensor) -> Tensor:
-        """The vectors of some labels.  Shapes: (n) -> (n, d)"""
-        return self._vectors(checked_labels(ids, self.n_labels).to(self.device, torch.long))
+        """The vectors of some labels.  Shapes: (*any) -> (*any, d)"""
+        self._verify()
+        flat = checked_labels(ids, self.n_labels, ndim=None).reshape(-1)
+        return self._vectors(flat.to(self.device, torch.long)).reshape(*ids.shape, self.dim)
+
+    def scores_of(self, v: Tensor, ids: Tensor) -> Tensor:
+        """<v, c_i> for chosen labels: the same for all rows, (m), or for each row its own, (*batch, m).
+
+        Shapes: (*batch, d), (m) or (*batch, m) -> (*batch, m)
+        """
+        flat, shape = _flat_rows("scores_of", v, self.dim, "elements")
+        if ids.ndim != 1 and ids.shape[:-1] != shape:
+            raise ShapeError(
+                f"scores_of: wants ids of shape (m,) or {(*shape, 'm')}, one row of ids for each row; "
+                f"got {tuple(ids.shape)}"
+            )
+        vectors = self.vectors(ids).to(flat.dtype)
+        with _no_autocast(flat):
+            if ids.ndim == 1:
+                return (flat @ vectors.T).reshape(*shape, len(ids))
+            return torch.einsum("rd,rmd->rm", flat, vectors.flatten(0, -3)).reshape(ids.shape)
 
     def encode(self, labels: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """The sum of the vectors of each ragged set, each times its weight; an empty set gives 0.
@@ -124,6 +161,7 @@ class Codebook(nn.Module):
             raise ShapeError(
                 f"encode: wants one weight for each label, got {tuple(weights.shape)} for {tuple(labels.shape)}"
             )
+        self._verify()
         moved = None if weights is None else weights.to(self.device)
         return self._encode(*checked_sets(labels, offsets, self.n_labels, self.device), moved)
 
@@ -132,8 +170,9 @@ class Codebook(nn.Module):
 
         Shapes: (*batch, L) -> (*batch, d)
         """
+        self._verify()
         flat, shape = _flat_rows("weighted_sum", weights, self.n_labels, "labels")
-        plain = self.trainable or not _tracked(flat)
+        plain = self.trainable or not _tracked(flat) or not has_values(flat)
         total = self._weighted_sum(flat) if plain else _WeightedSum.apply(flat, self)
         return total.reshape(*shape, self.dim)
 
@@ -142,20 +181,24 @@ class Codebook(nn.Module):
 
         Shapes: (*batch, d) -> (*batch, L)
         """
+        self._verify()
         flat, shape = _flat_rows("scores", v, self.dim, "elements")
-        scores = self._scores(flat) if self.trainable or not _tracked(flat) else _Scores.apply(flat, self)
+        plain = self.trainable or not _tracked(flat) or not has_values(flat)
+        scores = self._scores(flat) if plain else _Scores.apply(flat, self)
         return scores.reshape(*shape, self.n_labels)
 
     def log_sum_exp(self, v: Tensor) -> Tensor:
         """log sum_i exp <v, c_i>, and in the same pass its derivative, the softmax-weighted mean of the vectors.
 
         The scores of each block are exponentiated and summed while they are in the cache; sums are rescaled when a
-        block raises the row's maximum. Nothing of size rows x L is ever held, forward or backward.
+        block raises the row's maximum. Nothing of size rows x L is ever held, forward or backward. Traced by
+        torch.compile or torch.func, and with trainable vectors, it is torch's logsumexp of all scores.
 
         Shapes: (*batch, d) -> (*batch)
         """
+        self._verify()
         flat, shape = _flat_rows("log_sum_exp", v, self.dim, "elements")
-        if self.trainable:
+        if self.trainable or not has_values(flat):
             return self._scores(flat).logsumexp(-1).reshape(shape)
         return _LogSumExp.apply(flat, self, _tracked(flat)).reshape(shape)
 
@@ -172,6 +215,7 @@ class Codebook(nn.Module):
 
         Shapes: (*batch, d) -> (*batch, k), (*batch, k)
         """
+        self._verify()
         flat, shape = _flat_rows("top_k", v, self.dim, "elements")
         if not 1 <= integer("top_k", "k", k) <= self.n_labels:
             raise OptionError(f"top_k: k must be from 1 to the number of labels, {self.n_labels}; got {k}")
@@ -184,6 +228,9 @@ class Codebook(nn.Module):
         k = min(k, last - first)
         if not k:
             return flat.new_empty(*shape, 0), torch.empty(*shape, 0, dtype=torch.long, device=flat.device)
+        if not has_values(flat):
+            best, ids = stable_topk(self._scores(flat)[:, first:last], k)
+            return best.reshape(*shape, k), (ids + first).reshape(*shape, k)
         with _no_autocast(flat):
             best, ids = self._top_k(flat, k, max_bytes, first, last)
         return best.reshape(*shape, k), ids.reshape(*shape, k)
@@ -227,7 +274,7 @@ class Codebook(nn.Module):
     def _scores(self, v: Tensor) -> Tensor:
         with _no_autocast(v):
             query = self._to_query(v)
-            if self.trainable:
+            if self.trainable or not has_values(v):
                 return self._score_block(query, 0, self.n_labels)
             scores = v.new_empty(len(v), self.n_labels)
             for block, first, last in self._blocks(len(v), limits.MAX_SCORE_BYTES, 0, self.n_labels):
@@ -236,7 +283,7 @@ class Codebook(nn.Module):
 
     def _weighted_sum(self, weights: Tensor) -> Tensor:
         with _no_autocast(weights):
-            if self.trainable:
+            if self.trainable or not has_values(weights):
                 return self._to_vectors(self._sum_block(weights, 0, self.n_labels))
             total = torch.zeros_like(self._to_query(weights.new_zeros(len(weights), self.dim)))
             for block, first, last in self._blocks(len(weights), limits.MAX_SCORE_BYTES, 0, self.n_labels):
@@ -244,12 +291,12 @@ class Codebook(nn.Module):
             return self._to_vectors(total)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        self.device = fn(torch.empty(0, device=self.device)).device
-        self._move_to_device()
-        return super()._apply(fn, recurse)
+        super()._apply(fn, recurse)
+        self._forget_copies()
+        return self
 
-    def _move_to_device(self) -> None:
-        """Move tensors that are neither parameters nor buffers to `self.device`."""
+    def _forget_copies(self) -> None:
+        """Free copies on another device than `self.device`."""
 
     def extra_repr(self) -> str:
         return f"n_labels={self.n_labels}, dim={self.dim}, seed={self.seed}"
@@ -315,7 +362,7 @@ class _LogSumExp(Function):
 
 def _no_autocast(v: Tensor) -> torch.autocast:
     """A context without autocast: bfloat16 products do not give exact scores."""
-    return torch.autocast(v.device.type, enabled=False)
+    return torch.autocast("cpu" if v.is_meta else v.device.type, enabled=False)
 
 
 def _tracked(*tensors: Tensor) -> bool:

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
+import torch
 from torch import Tensor, nn
 
+from holobind.codebooks._tracing import has_values
 from holobind.codebooks.base import Codebook
 from holobind.codebooks.orbit import OrbitCodebook
 from holobind.errors import ShapeError
@@ -18,19 +20,27 @@ class BiasedCodebook(Codebook):
     bias: Tensor
 
     def __init__(self, codebook: Codebook, bias: Tensor) -> None:
-        super().__init__(codebook.n_labels, codebook.dim, codebook.seed)
+        super().__init__(codebook.n_labels, codebook.dim, codebook.seed, stored=False)
         if bias.shape != (codebook.n_labels,):
             raise ShapeError(
                 f"BiasedCodebook: wants a bias of shape ({codebook.n_labels},), one for each label; "
                 f"got {tuple(bias.shape)}"
             )
         self.codebook, self.range_step = codebook, codebook.range_step
-        self.unitary, self.device = codebook.unitary, codebook.device
+        self.unitary = codebook.unitary
         self.register_buffer("bias", bias)
+
+    @property
+    def device(self) -> torch.device:
+        return self.codebook.device
+
+    def _verify(self) -> None:
+        self.codebook._verify()
 
     def _score_block(self, query: Tensor, first: int, last: int) -> Tensor:
         scores = self.codebook._score_block(query, first, last)
-        return scores + self.bias[first:last] if scores.requires_grad else scores.add_(self.bias[first:last])
+        bias = self.bias[first:last]
+        return scores.add_(bias) if has_values(scores) and not scores.requires_grad else scores + bias
 
     def _to_query(self, v: Tensor) -> Tensor:
         return self.codebook._to_query(v)
@@ -57,6 +67,10 @@ class BiasedCodebook(Codebook):
 
     def _vectors(self, ids: Tensor) -> Tensor:
         return self.codebook._vectors(ids)
+
+    def scores_of(self, v: Tensor, ids: Tensor) -> Tensor:
+        scores = self.codebook.scores_of(v, ids)
+        return scores + self.bias[ids.to(self.bias.device)]
 
     def bind(self, p: Tensor) -> Codebook:
         return BiasedCodebook(self.codebook.bind(p), self.bias)

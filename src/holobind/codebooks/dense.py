@@ -1,12 +1,15 @@
 """Label vectors that are stored as a matrix."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from holobind import algebra
 from holobind.codebooks._checks import checked_key
+from holobind.codebooks._tracing import has_values
 from holobind.codebooks.base import Codebook
 from holobind.errors import OptionError, ShapeError
 
@@ -18,22 +21,44 @@ class DenseCodebook(Codebook):
     vectors stay unitary after every step. Otherwise the vectors are used as they are.
     """
 
+    kind: ClassVar[str] = "dense"
+    _draw: Callable[[], Tensor] | None = None  # draws the table again, if a seed defines it
+
     def __init__(self, vectors: Tensor, *, trainable: bool = False) -> None:
         if vectors.ndim != 2:
             raise ShapeError(f"DenseCodebook: wants vectors of shape (labels, d), got {tuple(vectors.shape)}")
         super().__init__(len(vectors), vectors.shape[1], None)
-        self.device = vectors.device
+        self._projected = trainable  # also while its gradient is switched off
         self.table = nn.Parameter(vectors.detach().clone(), requires_grad=trainable)
         with torch.no_grad():
-            self.unitary = trainable or bool(torch.allclose(algebra.unitary(vectors), vectors, atol=1e-4))
+            known = has_values(vectors)
+            self.unitary = trainable or (known and bool(torch.allclose(algebra.unitary(vectors), vectors, atol=1e-4)))
 
     @classmethod
     def naive(cls, n_labels: int, dim: int, seed: int = 0) -> "DenseCodebook":
         """Gaussian vectors without the paper's projection, for its ablation."""
-        return cls(algebra.random(n_labels, dim, torch.Generator().manual_seed(seed)))
+        return cls.drawn(partial(_drawn_normal, n_labels, dim, seed))
+
+    @classmethod
+    def drawn(cls, draw: Callable[[], Tensor], *, trainable: bool = False) -> "DenseCodebook":
+        """A table that `draw` makes, now and in `reset_parameters`."""
+        codebook = cls(draw(), trainable=trainable)
+        codebook._draw = draw
+        return codebook
+
+    @property
+    def device(self) -> torch.device:
+        return self.table.device
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        if self._draw is None:
+            raise OptionError("reset_parameters: no seed defines these vectors, they are yours; load them")
+        with torch.no_grad():
+            self.table.copy_(self._draw())
 
     def _all_vectors(self) -> Tensor:
-        return algebra.unitary(self.table) if self.trainable else self.table
+        return algebra.unitary(self.table) if self._projected else self.table
 
     def _to_query(self, v: Tensor) -> Tensor:
         return v
@@ -70,4 +95,10 @@ class DenseCodebook(Codebook):
         )
 
     def to_trainable(self) -> Codebook:
-        return DenseCodebook(self.table, trainable=True)
+        copy = DenseCodebook(self.table, trainable=True)
+        copy._draw = self._draw
+        return copy
+
+
+def _drawn_normal(n_labels: int, dim: int, seed: int) -> Tensor:
+    return algebra.random(n_labels, dim, torch.Generator().manual_seed(seed), device="cpu")

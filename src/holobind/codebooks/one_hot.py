@@ -1,6 +1,8 @@
 """One-hot label vectors: the scores are elements of the output."""
 
 from collections.abc import Iterator
+from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +23,8 @@ class OneHotCodebook(Codebook):
     State: none. An orbit of one base is an orthonormal basis, and any two of these differ by a rotation. A network
     that produces the output itself loses nothing with this one: scores are elements of the output, without a transform.
     """
+
+    kind: ClassVar[str] = "one_hot"
 
     def __init__(self, n_labels: int, dim: int) -> None:
         super().__init__(n_labels, dim, None)
@@ -68,4 +72,4 @@ class OneHotCodebook(Codebook):
         return OneHotCodebook(checked_expansion(self.n_labels, n_labels), self.dim).to(self.device)
 
     def to_trainable(self) -> Codebook:
-        return DenseCodebook(self.vectors(torch.arange(self.n_labels)), trainable=True)
+        return DenseCodebook.drawn(partial(torch.eye, self.n_labels, self.dim, device="cpu"), trainable=True)

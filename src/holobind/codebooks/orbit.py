@@ -1,6 +1,7 @@
 """Label vectors that are rolls of a few random vectors: all labels are scored by short transforms."""
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from holobind.algebra import irfft_rows, rfft_rows
 from holobind.codebooks import _limits as limits
 from holobind.codebooks._checks import checked_expansion, checked_key
 from holobind.codebooks._philox import phases, reproducible_irfft
+from holobind.codebooks._tracing import drawn_on, has_values
 from holobind.codebooks.base import Codebook
 from holobind.codebooks.ragged import set_chunks, sum_sets
 from holobind.codebooks.ranking import stable_topk
@@ -32,20 +34,29 @@ class OrbitCodebook(Codebook):
     bases are to each other like random unitary vectors.
     """
 
+    kind: ClassVar[str] = "orbit"
+
     def __init__(self, n_labels: int, dim: int, seed: int = 0, *, key: Tensor | None = None) -> None:
-        super().__init__(n_labels, dim, integer("OrbitCodebook", "seed", seed))
+        super().__init__(n_labels, dim, integer("OrbitCodebook", "seed", seed), stored=key is None)
         self.range_step = self.dim  # the rolls of a base are scored together
         self.n_bases = -(-self.n_labels // self.dim)
-        drawn = torch.view_as_complex(phases(seed, torch.arange(self.n_bases), self.dim))
-        self._key = key  # the spectrum of the vector that is bound to every label
-        self._drawn_conj_spectra = (drawn if key is None else drawn * key.cpu()).conj().resolve_conj()
+        drawn = torch.view_as_complex(phases(seed, torch.arange(self.n_bases, device="cpu"), self.dim))
+        self._key = key = None if key is None else key.cpu()  # the spectrum of the vector bound to every label
+        # Never on the meta device: a loader that gives the module storage does not draw these again.
+        self._drawn_conj_spectra = (drawn if key is None else drawn * key).conj().resolve_conj()
         self._doubled_bases: Tensor | None = None
         self.bases: nn.Parameter | None = None
 
     def _conj_spectra(self) -> Tensor:
-        if self.bases is None:
-            return self._drawn_conj_spectra
-        return rfft(algebra.unitary(self.bases)).conj()
+        if self.bases is not None:
+            return rfft(algebra.unitary(self.bases)).conj()
+        return drawn_on(self, "_drawn_conj_spectra", self.device)
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        if self.bases is not None:
+            with torch.no_grad():
+                self.bases.copy_(irfft(self._drawn_conj_spectra.conj(), n=self.dim))
 
     def _score_block(self, query: Tensor, first: int, last: int) -> Tensor:
         product = query[:, None] * self._conj_spectra()[first // self.dim : -(-last // self.dim)]
@@ -56,7 +67,8 @@ class OrbitCodebook(Codebook):
         padding = len(bases) * self.dim - weights.shape[1]
         padded = nn.functional.pad(weights, (0, padding)) if padding else weights
         spectra = rfft_rows(padded.unflatten(1, (-1, self.dim)))
-        return (spectra.mul_(bases) if self.bases is None else spectra * bases).sum(1)
+        in_place = self.bases is None and has_values(spectra)
+        return (spectra.mul_(bases) if in_place else spectra * bases).sum(1)
 
     def _blocks(self, rows: int, max_bytes: int, first: int, last: int) -> Iterator[tuple[slice, int, int]]:
         height, width = self._block_shape(rows, max_bytes)
@@ -142,7 +154,7 @@ class OrbitCodebook(Codebook):
 
     def _vectors(self, ids: Tensor) -> Tensor:
         starts = self.slice_starts(ids)
-        if self.bases is not None:
+        if self.bases is not None or not has_values(ids):
             doubled = irfft(self._conj_spectra().conj(), n=self.dim).repeat(1, 2).flatten()
             return doubled[starts[:, None] + torch.arange(self.dim, device=starts.device)]
         doubled = self.doubled_bases()
@@ -156,7 +168,7 @@ class OrbitCodebook(Codebook):
         Shapes: -> (bases * 2 d)
         """
         if self._doubled_bases is None:
-            bases = reproducible_irfft(self._drawn_conj_spectra.conj(), self.dim)
+            bases = reproducible_irfft(self._conj_spectra().conj(), self.dim)
             self._doubled_bases = bases.repeat(1, 2).flatten()
         return self._doubled_bases
 
@@ -167,7 +179,7 @@ class OrbitCodebook(Codebook):
     def bind(self, p: Tensor) -> Codebook:
         if self.bases is not None:
             raise OptionError("bind: these vectors are trainable and change; bind their sums instead")
-        key = rfft(checked_key(p, self.dim).to(self.device))
+        key = rfft(checked_key(p, self.dim).cpu())
         return self._like(self.n_labels, key if self._key is None else self._key * key)
 
     def expand_to(self, n_labels: int) -> Codebook:
@@ -177,18 +189,16 @@ class OrbitCodebook(Codebook):
         expanded = expanded.to_trainable()
         assert expanded.bases is not None
         expanded.bases.data[: self.n_bases] = self.bases.data
-        return expanded
+        return expanded.to(self.device)
 
     def to_trainable(self) -> "OrbitCodebook":
         copy = self._like(self.n_labels, self._key)
-        copy.bases = nn.Parameter(irfft(copy._drawn_conj_spectra.conj(), n=self.dim))
+        copy.bases = nn.Parameter(irfft(copy._drawn_conj_spectra.conj(), n=self.dim).to(self.device))
         return copy
 
     def _like(self, n_labels: int, key: Tensor | None) -> "OrbitCodebook":
         assert self.seed is not None
         return OrbitCodebook(n_labels, self.dim, self.seed, key=key).to(self.device)
 
-    def _move_to_device(self) -> None:
-        self._drawn_conj_spectra = self._drawn_conj_spectra.to(self.device)
+    def _forget_copies(self) -> None:
         self._doubled_bases = None
-        self._key = None if self._key is None else self._key.to(self.device)

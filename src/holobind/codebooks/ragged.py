@@ -9,16 +9,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding_bag
 
+from holobind.codebooks._tracing import has_values
 from holobind.errors import DTypeError, LabelError, ShapeError
 
 
-def checked_labels(labels: Tensor, n_labels: int) -> Tensor:
-    """The label ids, if all of them are from 0 to n_labels - 1."""
+def checked_labels(labels: Tensor, n_labels: int, *, ndim: int | None = 1) -> Tensor:
+    """The label ids, if all of them are from 0 to n_labels - 1, in any shape if `ndim` is None."""
     if not isinstance(labels, Tensor) or labels.dtype not in (torch.int64, torch.int32):
         raise DTypeError(f"labels: wants a tensor of int64 or int32, got {getattr(labels, 'dtype', type(labels))}")
-    if labels.ndim != 1:
+    if ndim is not None and labels.ndim != ndim:
         raise ShapeError(f"labels: wants one dimension, got shape {tuple(labels.shape)}")
-    if labels.numel():
+    if has_values(labels) and labels.numel():
         low, high = (bound.item() for bound in labels.aminmax())
         if low < 0 or high >= n_labels:
             wrong = low if low < 0 else high
@@ -38,7 +39,9 @@ def checked_sets(
         hint = "; pass indptr[:-1]" if rows is not None and offsets.shape == (rows + 1,) else ""
         raise ShapeError(f"offsets: wants {wanted}, got shape {tuple(offsets.shape)}{hint}")
     total = labels.numel()
-    if len(offsets) == 0:
+    if not has_values(labels, offsets):
+        pass
+    elif len(offsets) == 0:
         if total:
             raise ShapeError(f"offsets: has no row for the {total} labels")
     elif offsets[0].item() != 0 or offsets[-1].item() > total or (offsets[1:] < offsets[:-1]).any().item():
@@ -58,7 +61,7 @@ def set_chunks(
 
     A chunk has at most `max_labels` labels, unless it is a single row that has more.
     """
-    if labels.numel() <= max_labels:
+    if labels.numel() <= max_labels or not has_values(labels):
         yield labels, offsets, weights
         return
     edges = [*offsets.tolist(), labels.numel()]

@@ -1,7 +1,8 @@
 """The paper's label vectors: independent, unitary, drawn again from the seed whenever they are needed."""
 
 from collections.abc import Iterator
-from typing import Any, Self
+from functools import partial
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from holobind.algebra import irfft_rows, rfft_rows
 from holobind.codebooks import _limits as limits
 from holobind.codebooks._checks import checked_expansion, checked_key
 from holobind.codebooks._philox import phases, reproducible_irfft
+from holobind.codebooks._tracing import has_values
 from holobind.codebooks.base import Codebook
 from holobind.codebooks.dense import DenseCodebook
 from holobind.codebooks.ragged import set_chunks, sum_sets
@@ -31,13 +33,21 @@ class RandomCodebook(Codebook):
     that no label needs a transform either.
     """
 
+    kind: ClassVar[str] = "random"
+
     def __init__(self, n_labels: int, dim: int, seed: int = 0, *, key: Tensor | None = None) -> None:
-        super().__init__(n_labels, dim, integer("RandomCodebook", "seed", seed))
-        self._key = key  # the spectrum of the vector that is bound to every label
+        super().__init__(n_labels, dim, integer("RandomCodebook", "seed", seed), stored=key is None)
+        self._key = None if key is None else key.cpu()  # the spectrum of the vector that is bound to every label
         self._cached_phases: Tensor | None = None
 
     def _to_query(self, v: Tensor) -> Tensor:
-        query = rfft_rows(v) if self._key is None else rfft_rows(v) * self._key.conj()
+        query = rfft_rows(v) if self._key is None else rfft_rows(v) * self._key.to(v.device).conj()
+        if not has_values(v):
+            weights = torch.full((self.dim // 2 + 1,), 2 / self.dim, device=v.device)
+            weights[0] = 1 / self.dim
+            if self.dim % 2 == 0:
+                weights[-1] = 1 / self.dim
+            return torch.view_as_real(query * weights).flatten(1)
         query *= 2 / self.dim
         query[:, 0] /= 2
         if self.dim % 2 == 0:
@@ -46,7 +56,7 @@ class RandomCodebook(Codebook):
 
     def _to_vectors(self, total: Tensor) -> Tensor:
         spectra = torch.view_as_complex(total.unflatten(1, (-1, 2)))
-        return irfft_rows(spectra if self._key is None else spectra * self._key, self.dim)
+        return irfft_rows(spectra if self._key is None else spectra * self._key.to(spectra.device), self.dim)
 
     def _score_block(self, query: Tensor, first: int, last: int) -> Tensor:
         return query @ self._block_phases(first, last).to(query.dtype).T
@@ -87,27 +97,34 @@ class RandomCodebook(Codebook):
         return self._to_vectors(torch.cat(sums))
 
     def _vectors(self, ids: Tensor) -> Tensor:
-        drawn = reproducible_irfft(torch.view_as_complex(self._phases(ids)), self.dim)
-        return drawn if self._key is None else algebra.bind(drawn, irfft(self._key, n=self.dim))
+        spectra = torch.view_as_complex(self._phases(ids))
+        drawn = reproducible_irfft(spectra, self.dim) if has_values(ids) else irfft(spectra, n=self.dim)
+        return drawn if self._key is None else algebra.bind(drawn, irfft(self._key, n=self.dim).to(drawn.device))
 
     def _phases(self, ids: Tensor) -> Tensor:
         assert self.seed is not None
         return phases(self.seed, ids, self.dim)
 
     def bind(self, p: Tensor) -> Codebook:
-        key = rfft(checked_key(p, self.dim).to(self.device))
+        key = rfft(checked_key(p, self.dim).cpu())
         return self._like(self.n_labels, key if self._key is None else self._key * key)
 
     def expand_to(self, n_labels: int) -> Codebook:
         return self._like(checked_expansion(self.n_labels, n_labels), self._key)
 
     def to_trainable(self) -> Codebook:
-        return DenseCodebook(self.vectors(torch.arange(self.n_labels)), trainable=True)
+        assert self.seed is not None
+        draw = partial(_draw_all, self.n_labels, self.dim, self.seed, self._key)
+        return DenseCodebook.drawn(draw, trainable=True).to(self.device)
 
     def _like(self, n_labels: int, key: Tensor | None) -> "RandomCodebook":
         assert self.seed is not None
         return RandomCodebook(n_labels, self.dim, self.seed, key=key).to(self.device)
 
-    def _move_to_device(self) -> None:
+    def _forget_copies(self) -> None:
         self._cached_phases = None
-        self._key = None if self._key is None else self._key.to(self.device)
+
+
+def _draw_all(n_labels: int, dim: int, seed: int, key: Tensor | None) -> Tensor:
+    with torch.device("cpu"):
+        return RandomCodebook(n_labels, dim, seed, key=key).vectors(torch.arange(n_labels))

@@ -6,17 +6,23 @@ import torch
 from torch import Tensor
 
 from holobind.codebooks import _limits as limits
+from holobind.codebooks._tracing import has_values
 from holobind.errors import OptionError
 
 
 def stable_topk(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k largest scores of each row, largest first, and their indices; ties go to the lower index.
 
-    torch.topk breaks ties in no fixed order.
+    torch.topk breaks ties in no fixed order. Where values cannot be read (`has_values`), a tie for the last place goes
+    to whichever torch.topk chooses.
 
     Shapes: (rows, n) -> (rows, k), (rows, k)
     """
     enough = scores.numel() >= limits.MIN_SCORES_FOR_COMPILED_TOP_K
+    if not has_values(scores):
+        where = scores.topk(k, dim=1).indices.sort(1).values
+        best, order = scores.gather(1, where).sort(dim=1, descending=True, stable=True)
+        return best, where.gather(1, order)
     if scores.is_cpu and scores.dtype == torch.float32 and scores.is_contiguous() and enough:
         from holobind import _topk  # compiles when first used
 

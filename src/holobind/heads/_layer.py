@@ -9,9 +9,14 @@ from holobind._checks import positive
 
 
 def linear_layer(
-    in_features: int | None, out_features: int, bias: bool, seed: int
+    in_features: int | None,
+    out_features: int,
+    bias: bool,
+    seed: int | None,
+    device: torch.device | None = None,
+    dtype: torch.dtype | None = None,
 ) -> tuple[nn.Parameter | None, nn.Parameter | None]:
-    """Weight and bias with the distribution of `nn.Linear`, drawn from `seed` and not from the global generator.
+    """Weight and bias of `nn.Linear`: without a seed, the very same that it draws from torch's global generator.
 
     With in_features=None the head has no layer, and both are None.
 
@@ -20,11 +25,31 @@ def linear_layer(
     if in_features is None:
         return None, None
     positive("head", "in_features", in_features)
-    bound = 1 / sqrt(in_features)
-    generator = torch.Generator().manual_seed(seed)
-    weight = torch.empty(out_features, in_features).uniform_(-bound, bound, generator=generator)
-    offset = torch.empty(out_features).uniform_(-bound, bound, generator=generator)
-    return nn.Parameter(weight), nn.Parameter(offset) if bias else None
+    weight = nn.Parameter(torch.empty(out_features, in_features, device=device, dtype=dtype))
+    offset = nn.Parameter(torch.empty(out_features, device=device, dtype=dtype)) if bias else None
+    reset_layer(weight, offset, seed)
+    return weight, offset
+
+
+def reset_layer(weight: Tensor, bias: Tensor | None, seed: int | None) -> None:
+    """Draw weight and bias again, uniformly within 1 / sqrt(in_features): as `nn.Linear` does, or from a seed.
+
+    A seed gives the same values on every device: they are drawn on the CPU.
+    """
+    if weight.is_meta:
+        return
+    bound = 1 / sqrt(weight.shape[1])
+    with torch.no_grad():
+        if seed is None:
+            for tensor in (weight, bias):
+                if tensor is not None:
+                    tensor.uniform_(-bound, bound)
+            return
+        generator = torch.Generator().manual_seed(seed)
+        weight.copy_(torch.empty(weight.shape, device="cpu").uniform_(-bound, bound, generator=generator))
+        drawn = torch.empty(len(weight), device="cpu").uniform_(-bound, bound, generator=generator)
+        if bias is not None:
+            bias.copy_(drawn)
 
 
 def n_inputs(weight: Tensor | None) -> int | None:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from holobind import _storage as storage
+from holobind.codebooks._fingerprint import without_fingerprints
 from holobind.errors import FileError
 from holobind.heads._query_subspace import layer_rows
 from holobind.heads.holographic import HolographicHead
@@ -39,8 +40,10 @@ def head_from_config(
     bias = weight is None or "bias" in tensors
     head: Head
     if kind == "linear":
-        head = LinearHead(layer_inputs, n_labels, config["loss"], bias=bias)
+        head = LinearHead(layer_inputs, n_labels, config["loss"], 0, bias=bias)
     else:
+        if type(config["seed"]) is not int:
+            raise FileError(f"its head has the seed {str(config['seed'])[:40]!r}, which is no whole number")
         _check_label_vectors(config, dim, n_labels, tensors)
         head = HolographicHead(
             layer_inputs,
@@ -53,8 +56,11 @@ def head_from_config(
             bias=bias,
             prior=torch.zeros(n_labels) if "prior" in tensors else None,
         )
-    storage.check_tensors("head", dict(head.state_dict()), tensors)
-    head.load_state_dict(tensors)
+    # The config says what a fingerprint would say; a file need not have one.
+    state = dict(head.state_dict())
+    expected, given = without_fingerprints(state), without_fingerprints(tensors)
+    storage.check_tensors("head", expected, given)
+    head.load_state_dict(state | given)
     return head
 
 

@@ -1,8 +1,7 @@
 """The holographic head: an output layer of d dimensions for any number of labels."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
-from functools import cache
 from math import inf, log
 from typing import Any, Literal, get_args
 
@@ -13,25 +12,27 @@ from torch.nn.functional import linear
 from holobind import algebra
 from holobind._checks import one_of
 from holobind.codebooks import BiasedCodebook, Codebook, OneHotCodebook, OrbitCodebook
-from holobind.codebooks._limits import MAX_SCORE_BYTES
+from holobind.codebooks._tracing import drawn_on
 from holobind.codebooks.biased import expand_bias
-from holobind.codebooks.ragged import checked_sets
-from holobind.codebooks.registry import make_codebook
+from holobind.codebooks.registry import default_dim, make_codebook
 from holobind.errors import OptionError, ShapeError
 from holobind.heads import losses
+from holobind.heads._bound_query import bound_query_loss
 from holobind.heads._layer import linear_layer, n_inputs
+from holobind.heads._logits import HolographicLogitMethods
 from holobind.heads._query_subspace import layer_rows, query_basis
+from holobind.heads._state import INITIAL_TEMPERATURE, HeadState
+from holobind.heads.cross_entropy import TargetLoss
 
 HolographicLoss = Literal["softmax", "query", "query-abs", "regression"]
+Output = Literal["vector", "logits"]
 TrainableVectors = Literal["present", "missing", "labels"]
 
-# Outputs are short at first. From a temperature of 1, training lengthens them before it learns anything else.
-INITIAL_TEMPERATURE = 4.0
 # Weight of the expected crosstalk in the softmax loss; 0.3 and 3 are not better everywhere (experiments/LOG.md).
 DEFAULT_CROSSTALK = 1.0
 
 
-class HolographicHead(nn.Module):
+class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
     """An output layer of h x d weights for any number of labels.
 
     Parameters: `weight` (d, in_features), `bias` (d); with loss="softmax" also `log_temperature` (), and the buffer
@@ -49,7 +50,13 @@ class HolographicHead(nn.Module):
               `frequency_prior` of the label counts. L logits computed from d outputs have rank d; without a prior,
               label frequencies use part of that rank.
     crosstalk: the weight of the expected crosstalk in the softmax loss, which keeps outputs short; 0 gives the plain
-              cross-entropy. It matters in training only: a model file does not store it.
+              cross-entropy. It is added while the head trains, not after `eval()`; a model file does not store it.
+    dim:      d; by default the first fast size of at least L, at most 1024.
+    seed:     of the codebook (by default 0) and, if given, of the first weights, which otherwise follow
+              `torch.manual_seed` as those of `nn.Linear` do.
+    output:   what `head(h)` returns: "vector", the output s of d dimensions, or "logits", for code that expects them.
+    device, dtype: of the parameters, as of `nn.Linear`. On the meta device nothing is allocated; `reset_parameters`
+              or a loaded state gives the parameters values, and what a seed defines is never lost.
 
     With fixed vectors the query losses score s by codebooks that p and m are bound to in advance, so that no transform
     is left: <p* (x) s, c> = <s, p (x) c>. The softmax loss needs no p: its scores are <s, c>.
@@ -67,18 +74,26 @@ class HolographicHead(nn.Module):
         self,
         in_features: int | None,
         n_labels: int,
-        dim: int,
+        dim: int | None = None,
         codebook: str | Codebook = "orbit",
         loss: HolographicLoss = "softmax",
-        seed: int = 0,
+        seed: int | None = None,
         trainable: Sequence[TrainableVectors] = (),
         *,
         bias: bool = True,
         prior: Tensor | None = None,
         crosstalk: float = DEFAULT_CROSSTALK,
+        output: Output = "vector",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         one_of("HolographicHead", "loss", loss, get_args(HolographicLoss))
+        one_of("HolographicHead", "output", output, get_args(Output))
+        if output == "logits" and loss != "softmax":
+            raise OptionError(f"HolographicHead: the softmax loss has logits; the loss {loss!r} has none")
+        if dim is None:
+            dim = codebook.dim if isinstance(codebook, Codebook) else default_dim(n_labels)
         for name in trainable:
             one_of("HolographicHead", "trainable", name, get_args(TrainableVectors))
         if loss == "softmax" and ("present" in trainable or "missing" in trainable):
@@ -90,57 +105,78 @@ class HolographicHead(nn.Module):
             )
         if not 0 <= crosstalk < inf:
             raise OptionError(f"HolographicHead: crosstalk must be a finite number of at least 0; got {crosstalk}")
-        self.loss_name, self.trainable, self.crosstalk, self.seed = loss, tuple(trainable), crosstalk, seed
-        if isinstance(codebook, Codebook):
-            self.codebook_name, self.codebook = None, _checked_codebook(codebook, n_labels, dim)
-        else:
-            self.codebook_name = codebook
-            self.codebook = make_codebook("HolographicHead", codebook, n_labels, dim, seed)
-        self.log_temperature = nn.Parameter(torch.tensor(log(INITIAL_TEMPERATURE))) if loss == "softmax" else None
-        self.register_buffer("prior", prior)
+        self.loss_name, self.trainable, self.crosstalk, self.output = loss, tuple(trainable), crosstalk, output
+        self.seed, self._layer_seed = 0 if seed is None else seed, seed
+        device = torch.get_default_device() if device is None else torch.device(device)
+        rows = dim if in_features is None else layer_rows(n_labels, dim, codebook, loss, trainable)
         self._present_codebook: Codebook | None = None  # p (x) c_i and m (x) c_i, if they are fixed
         self._missing_codebook: Codebook | None = None
         self._all_labels_sum: Tensor | None = None
-        if loss != "softmax":
-            self._draw_keys()
-        if "labels" in trainable:
-            self.codebook = self.codebook.to_trainable()
-        rows = dim if in_features is None else layer_rows(n_labels, dim, codebook, loss, trainable)
-        self._set_basis(rows < dim)
-        self.weight, self.bias = linear_layer(in_features, rows, bias, seed)
+        with torch.device("cpu"):  # what a seed defines has values on any device, also on meta
+            if isinstance(codebook, Codebook):
+                self.codebook_name, self.codebook = None, _checked_codebook(codebook, n_labels, dim)
+            else:
+                self.codebook_name = codebook
+                self.codebook = make_codebook("HolographicHead", codebook, n_labels, dim, self.seed)
+            if loss != "softmax":
+                self._set_fingerprint("keys", 0, dim, self.seed)
+                self._draw_keys()
+            if "labels" in trainable:
+                self.codebook = self.codebook.to_trainable()
+            self._set_basis(rows < dim)
+        self.log_temperature = None
+        if loss == "softmax":
+            self.log_temperature = nn.Parameter(torch.tensor(log(INITIAL_TEMPERATURE), dtype=dtype, device="cpu"))
+        self._keep_prior(prior)
+        self.to(device)
+        self.weight, self.bias = linear_layer(in_features, rows, bias, seed, device, dtype)
 
     def _draw_keys(self) -> None:
         """Draw p and m, and bind them to the labels if nothing of it is trainable."""
-        dim = self.codebook.dim
-        if self.codebook.unitary:
-            keys = losses.present_and_missing(dim, self.seed)
-        else:  # the ablation without projection has none here either
-            keys = tuple(algebra.random(2, dim, torch.Generator().manual_seed(self.seed)))
+        keys = self._drawn_keys()
         for attribute, name, key in zip("pm", ("present", "missing"), keys, strict=True):
             if name in self.trainable:
                 self.register_parameter(attribute, nn.Parameter(key))
             else:
-                self.register_buffer(attribute, key, persistent=False)
+                setattr(self, attribute, key)
         if self.codebook.unitary and not self.trainable:
             self._present_codebook, self._missing_codebook = (self.codebook.bind(key) for key in keys)
+
+    def _drawn_keys(self) -> tuple[Tensor, Tensor]:
+        """p and m as the seed draws them.  Shapes: -> (d), (d)"""
+        if self.codebook.unitary:
+            return losses.present_and_missing(self.codebook.dim, self.seed)
+        # The ablation without projection has none here either.
+        p, m = algebra.random(2, self.codebook.dim, torch.Generator().manual_seed(self.seed), device="cpu")
+        return p, m
 
     def _set_basis(self, used: bool) -> None:
         """Compute the basis in which the layer's outputs are coordinates (`_query_subspace`), if one is used."""
         basis = present = missing = self._coordinates = None
         if used and self._present_codebook is not None and self._missing_codebook is not None:
-            self._coordinates = OneHotCodebook(self.n_labels, 2 * self.n_labels)  # scores are the first L coordinates
+            self._coordinates = OneHotCodebook(self.n_labels, 2 * self.n_labels).without_state()  # scores: z[:L]
             basis, present, missing = query_basis(self._present_codebook, self._missing_codebook)
         for name, tensor in (("_basis", basis), ("_missing_in_basis", missing), ("_present_in_basis", present)):
-            self.register_buffer(name, tensor, persistent=False)
+            setattr(self, name, tensor)
 
     @property
-    def n_labels(self) -> int:
+    def n_labels(self) -> int:  # type: ignore[override] # a plain attribute of other heads
         return self.codebook.n_labels
 
     @property
     def output_dim(self) -> int:
         """The size of an output s: d."""
         return self.codebook.dim
+
+    @property
+    def in_features(self) -> int | None:
+        """The size of the input, or None if there is no layer."""
+        return n_inputs(self.weight)
+
+    @property
+    def out_features(self) -> int:
+        """The size of what `head(h)` returns: L logits, or d."""
+        return self.n_labels if self.output == "logits" else self.codebook.dim
 
     def expand_to(self, n_labels: int) -> "HolographicHead":
         """A copy for more labels: its weights fit any number of labels, and the old labels keep their vectors."""
@@ -150,13 +186,15 @@ class HolographicHead(nn.Module):
             copy._present_codebook = self._present_codebook.expand_to(n_labels)
             copy._missing_codebook = self._missing_codebook.expand_to(n_labels)
         copy._all_labels_sum = None
-        copy.prior = None if self.prior is None else expand_bias(self.prior, n_labels)
+        copy._keep_prior(None if self.prior is None else expand_bias(self.prior, n_labels))
         if self.weight is not None:
             dim = self.codebook.dim
             copy._set_basis(layer_rows(n_labels, dim, self.codebook_name, self.loss_name, self.trainable) < dim)
             for name, parameter in (("weight", self.weight), ("bias", self.bias)):
                 if parameter is not None and (self._basis is not None or copy._basis is not None):
-                    output = parameter.detach() if self._basis is None else self._basis.T @ parameter.detach()
+                    output = (
+                        parameter.detach() if self._basis is None else self._basis.T.to(parameter) @ parameter.detach()
+                    )
                     converted = output if copy._basis is None else copy._basis.to(output) @ output
                     setattr(copy, name, nn.Parameter(converted, parameter.requires_grad))
             copy.to(self.weight.dtype)
@@ -168,21 +206,29 @@ class HolographicHead(nn.Module):
         return None if self.log_temperature is None else self.log_temperature.exp()
 
     def forward(self, h: Tensor) -> Tensor:
-        """The holographic output s.  Shapes: (rows, in_features) -> (rows, d)"""
+        """The holographic output s, of d dimensions; these are not logits. With output="logits", `logits(h)`.
+
+        Shapes: (*batch, in_features) -> (*batch, d) or (*batch, L)
+        """
+        return self.logits(h) if self.output == "logits" else self._output(h)
+
+    def _output(self, h: Tensor) -> Tensor:
+        """s.  Shapes: (*batch, in_features) -> (*batch, d)"""
+        self._verify()
         if self.weight is None:
             return h
         s = linear(h, self.weight, self.bias)
-        return s if self._basis is None else s @ self._basis
+        return s if self._basis is None else s @ drawn_on(self, "_basis", s.device).to(s.dtype)
 
-    def loss(self, h: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
-        """The loss of the output, given the present labels.  Shapes: (rows, in), (total), (rows) -> ()"""
+    def _set_loss(self, h: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
         present, missing = self._present_codebook, self._missing_codebook
         if self.loss_name == "query" and present is not None and missing is not None:
-            return self._bound_query_loss(h, labels, offsets, present, missing)
-        s = self(h)
+            self._verify()
+            return bound_query_loss(self, h, labels, offsets, present, missing)
+        s = self._output(h)
         if self.log_temperature is not None:
-            t = self.log_temperature.exp()
-            return losses.softmax_loss(s, labels, offsets, self.codebook, t, self.prior, crosstalk=self.crosstalk)
+            t, crosstalk = self.log_temperature.exp(), self.crosstalk if self.training else 0.0
+            return losses.softmax_loss(s, labels, offsets, self.codebook, t, self.prior, crosstalk=crosstalk)
         p, m = self._keys()
         if self.loss_name == "regression":
             total = self._sum_of_all_labels()
@@ -191,24 +237,14 @@ class HolographicHead(nn.Module):
         return losses.query_loss(s, labels, offsets, self.codebook, p, m, variant=variant)
 
     def scores(self, h: Tensor) -> Tensor:
-        """<p* (x) s, c_i>, or <s, c_i> with the softmax loss, or t <s, c_i> + a_i with a prior, for all labels.
+        """<p* (x) s, c_i>, or <s, c_i> with the softmax loss, or the logits t <s, c_i> + a_i with a prior.
 
-        Shapes: (rows, in) -> (rows, L)
+        Shapes: (*batch, in) -> (*batch, L)
         """
+        if self.prior is not None:
+            return self.logits(h)
         codebook, query = self._query(h)
         return codebook.scores(query)
-
-    def top_k(
-        self, h: Tensor, k: int, *, labels: tuple[int, int] | None = None, max_bytes: int = MAX_SCORE_BYTES
-    ) -> tuple[Tensor, Tensor]:
-        """The k largest scores, exactly, and their labels; ties go to the lower label.
-
-        labels   rank only this range of labels, as `label_range` gives it
-
-        Shapes: (rows, in) -> (rows, k), (rows, k)
-        """
-        codebook, query = self._query(h)
-        return codebook.top_k(query, k, labels=labels, max_bytes=max_bytes)
 
     def label_range(self, rank: int, world_size: int) -> tuple[int, int]:
         """The range of labels, first and last, that the `rank`-th of `world_size` processes ranks."""
@@ -222,47 +258,25 @@ class HolographicHead(nn.Module):
         codebook, query = self._query(h)
         return codebook.labels_above(query, threshold)
 
-    def _bound_query_loss(
-        self, h: Tensor, labels: Tensor, offsets: Tensor, present: Codebook, missing: Codebook
-    ) -> Tensor:
-        """The query loss with p and m bound to the labels: by the compiled function if that takes these inputs."""
-        if isinstance(present, OrbitCodebook) and isinstance(missing, OrbitCodebook) and _fusible(h, labels, offsets):
-            weight = self.weight  # looked up once: even that takes time at the smallest shapes
-            if h.shape[1] == (present.dim if weight is None else weight.shape[1]):
-                doubled = self._basis is None
-                if doubled:
-                    p_c, m_c = present.doubled_bases(), missing.doubled_bases()
-                else:
-                    p_c, m_c = self._present_in_basis, self._missing_in_basis
-                targets = labels.numpy(), offsets.numpy(), p_c.numpy(), m_c.numpy(), present.n_labels, doubled
-                loss = _fused_query_loss()(h, weight, self.bias, targets)
-                if loss is not None:
-                    return loss
-        s = self(h)
-        labels, offsets = checked_sets(labels, offsets, self.codebook.n_labels, s.device, len(s))
-        if not len(s):
-            return s.sum()
-        sums = present._encode(labels, offsets), missing._encode(labels, offsets)
-        return losses.bound_query_loss(s, *sums, labels.numel())
-
     def _query(self, h: Tensor) -> tuple[Codebook, Tensor]:
         """A codebook and the query vectors whose scores in it are the head's.  Shapes: (rows, in) -> (rows, any)"""
         if self.log_temperature is not None:
             if self.prior is None:
-                return self.codebook, self(h)
-            return BiasedCodebook(self.codebook, self.prior), self(h).float() * self.log_temperature.exp()
+                return self.codebook, self._output(h)
+            return BiasedCodebook(self.codebook, self.prior), self._output(h).float() * self.log_temperature.exp()
         if self._coordinates is not None:
             assert self.weight is not None
+            self._verify()
             return self._coordinates, linear(h, self.weight, self.bias)
         if self._present_codebook is not None:
-            return self._present_codebook, self(h)
-        return self.codebook, algebra.unbind(self(h).float(), self._keys()[0])
+            return self._present_codebook, self._output(h)
+        return self.codebook, algebra.unbind(self._output(h).float(), self._keys()[0])
 
     def _keys(self) -> tuple[Tensor, Tensor]:
         """p and m, projected if they are trainable."""
         p, m = (
-            algebra.unitary(key) if name in self.trainable else key
-            for name, key in (("present", self.p), ("missing", self.m))
+            algebra.unitary(getattr(self, key)) if name in self.trainable else drawn_on(self, key, self.codebook.device)
+            for name, key in (("present", "p"), ("missing", "m"))
         )
         return p, m
 
@@ -330,7 +344,7 @@ class HolographicHead(nn.Module):
                 f"set_prior: wants one count for each of {self.n_labels} labels, got shape {tuple(counts.shape)}"
             )
         if self.log_temperature is not None:
-            self.prior = losses.frequency_prior(counts).to(self.log_temperature)
+            self._keep_prior(losses.frequency_prior(counts).to(self.log_temperature))
 
     # Description for a model file and for `holobind inspect`
 
@@ -353,9 +367,13 @@ class HolographicHead(nn.Module):
         return f"holographic head of {self.n_labels:,} labels in {self.output_dim:,} dimensions ({codebook} codebook)"
 
     def extra_repr(self) -> str:
-        crosstalk = f", crosstalk={self.crosstalk:g}" if self.loss_name == "softmax" else ""
-        inputs = n_inputs(self.weight)
-        return f"in_features={inputs}, loss={self.loss_name!r}, trainable={self.trainable}{crosstalk}"
+        crosstalk = f", crosstalk={self.crosstalk:g}, prior={self.has_prior}" if self.loss_name == "softmax" else ""
+        learned = f", trainable={self.trainable}" if self.trainable else ""
+        return (
+            f"in_features={self.in_features}, n_labels={self.n_labels}, dim={self.output_dim}, "
+            f"out_features={self.out_features}, bias={self.bias is not None}, "
+            f"loss={self.loss_name!r}{crosstalk}{learned}"
+        )
 
 
 def _checked_codebook(codebook: Codebook, n_labels: int, dim: int) -> Codebook:
@@ -365,24 +383,3 @@ def _checked_codebook(codebook: Codebook, n_labels: int, dim: int) -> Codebook:
             f"{n_labels} labels of dim {dim}"
         )
     return codebook
-
-
-@cache
-def _fused_query_loss() -> Callable[..., Tensor | None]:
-    from holobind.heads._fused_query_loss import fused_query_loss  # compiles when first used
-
-    return fused_query_loss
-
-
-def _fusible(h: Tensor, labels: Tensor, offsets: Tensor) -> bool:
-    """Whether the compiled function takes these: a float32 matrix and sets of int64, all on the CPU, no autocast."""
-    return (
-        h.dtype == torch.float32
-        and h.is_cpu
-        and h.ndim == 2
-        and labels.dtype == offsets.dtype == torch.int64
-        and labels.is_cpu
-        and offsets.is_cpu
-        and offsets.shape == h.shape[:1]
-        and not torch.is_autocast_enabled("cpu")
-    )

@@ -8,15 +8,19 @@ from torch.nn.functional import binary_cross_entropy_with_logits, linear
 
 from holobind._checks import integer, one_of, positive
 from holobind.codebooks import Codebook, OrbitCodebook
-from holobind.codebooks.ragged import checked_sets, set_sizes
+from holobind.codebooks._tracing import has_values
+from holobind.codebooks.ragged import checked_labels, checked_sets, set_sizes
 from holobind.codebooks.ranking import label_range, stable_topk
-from holobind.errors import OptionError
-from holobind.heads._layer import linear_layer, n_inputs
+from holobind.errors import OptionError, ShapeError
+from holobind.heads._layer import linear_layer, n_inputs, reset_layer
+from holobind.heads.cross_entropy import DenseLogits, Reduction, TargetLoss, cross_entropy
+from holobind.heads.sampling import LogitMethods
+from holobind.heads.targets import Targets
 
 LinearLoss = Literal["bce", "softmax"]
 
 
-class LinearHead(nn.Module):
+class LinearHead(TargetLoss, LogitMethods, nn.Module):
     """One weight vector for each label: the layer that holographic heads replace.
 
     Parameters: `weight` (L, in_features), `bias` (L). With in_features=None there are none: the network produces the
@@ -25,16 +29,42 @@ class LinearHead(nn.Module):
     loss: "bce", the paper's baseline, is the mean binary cross-entropy over rows and labels; "softmax" is the
     cross-entropy over all labels, in which each present label has the target probability 1 / |Y|. A row without
     labels adds 0 to either.
+    seed, device, dtype: as of `HolographicHead`. Without a seed the first weights are those of `nn.Linear`.
     """
 
     def __init__(
-        self, in_features: int | None, n_labels: int, loss: LinearLoss = "bce", seed: int = 0, *, bias: bool = True
+        self,
+        in_features: int | None,
+        n_labels: int,
+        loss: LinearLoss = "bce",
+        seed: int | None = None,
+        *,
+        bias: bool = True,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         one_of("LinearHead", "loss", loss, get_args(LinearLoss))
         self.loss_name = loss
         self.n_labels = positive("LinearHead", "n_labels", n_labels)
-        self.weight, self.bias = linear_layer(in_features, n_labels, bias, seed)
+        self._layer_seed = seed
+        device = None if device is None else torch.device(device)
+        self.weight, self.bias = linear_layer(in_features, n_labels, bias, seed, device, dtype)
+
+    def reset_parameters(self) -> None:
+        """Give the parameters new first values, as after construction."""
+        if self.weight is not None:
+            reset_layer(self.weight, self.bias, self._layer_seed)
+
+    @property
+    def in_features(self) -> int | None:
+        """The size of the input, or None if there is no layer."""
+        return n_inputs(self.weight)
+
+    @property
+    def out_features(self) -> int:
+        """The number of logits."""
+        return self.n_labels
 
     @property
     def output_dim(self) -> int:
@@ -42,48 +72,98 @@ class LinearHead(nn.Module):
         return self.n_labels
 
     def forward(self, h: Tensor) -> Tensor:
-        """A logit for each label.  Shapes: (rows, in_features) -> (rows, L)"""
+        """A logit for each label.  Shapes: (*batch, in_features) -> (*batch, L)"""
         return h if self.weight is None else linear(h, self.weight, self.bias)
 
-    def loss(self, h: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
-        """The loss of the logits, given the present labels.  Shapes: (rows, in), (total), (rows) -> ()"""
+    def _set_loss(self, h: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
         x = self(h)
         labels, offsets = checked_sets(labels, offsets, self.n_labels, x.device, len(x))
         if not len(x):
             return x.sum()
         counts = set_sizes(labels, offsets)
-        row = torch.arange(len(x), device=x.device).repeat_interleave(counts)
+        row = torch.arange(len(x), device=x.device).repeat_interleave(counts, output_size=labels.numel())
         if self.loss_name == "softmax":
             x = x.to(torch.promote_types(x.dtype, torch.float32))
             present = x.new_zeros(len(x)).index_add(0, row, x[row, labels]) / counts.clamp(min=1)
             return torch.where(counts > 0, x.logsumexp(1) - present, 0).sum() / len(x)
         target = torch.zeros_like(x)
         target[row, labels] = 1
-        row_weights = None if counts.all() else (counts > 0)[:, None].to(x.dtype)
+        full = has_values(counts) and bool(counts.all())
+        row_weights = None if full else (counts > 0)[:, None].to(x.dtype)
         return binary_cross_entropy_with_logits(x, target, row_weights)
 
-    def scores(self, h: Tensor) -> Tensor:
-        """The logits.  Shapes: (rows, in) -> (rows, L)"""
+    def _target_loss(
+        self, h: Tensor, targets: Targets, reduction: Reduction, label_smoothing: float, weight: Tensor | None
+    ) -> Tensor:
+        x = self(h)
+        x = x.to(torch.promote_types(x.dtype, torch.float32))
+        if self.loss_name == "softmax":
+            return cross_entropy(DenseLogits(x), targets, self.n_labels, reduction, label_smoothing, weight)
+        if label_smoothing:
+            raise OptionError("loss: label_smoothing belongs to the softmax loss; this head has loss 'bce'")
+        counts = torch.ones(len(x), device=x.device) if targets.valid is None else targets.valid.to(x.dtype)
+        wanted = torch.zeros_like(x)
+        if targets.offsets is None:
+            wanted[torch.arange(len(x), device=x.device), targets.labels] = 1
+        else:
+            wanted[targets.row_of_labels(), targets.labels] = (
+                1 if targets.probabilities is None else targets.probabilities.to(x)
+            )
+            counts = (targets.sizes > 0).to(x.dtype)
+        rows = binary_cross_entropy_with_logits(x, wanted, weight, reduction="none").mean(1) * counts
+        if reduction == "none":
+            return rows
+        n = len(x) if targets.offsets is not None else counts.sum().clamp(min=1)
+        return rows.sum() if reduction == "sum" else rows.sum() / n
+
+    def logits(self, h: Tensor) -> Tensor:
+        """The logits.  Shapes: (*batch, in) -> (*batch, L)"""
         return self(h)
 
-    def top_k(self, h: Tensor, k: int, *, labels: tuple[int, int] | None = None) -> tuple[Tensor, Tensor]:
-        """The k largest logits and their labels; ties go to the lower label.
+    def scores(self, h: Tensor) -> Tensor:
+        """The logits.  Shapes: (*batch, in) -> (*batch, L)"""
+        return self(h)
 
-        labels   rank only this range of labels, as `label_range` gives it
+    def scores_of(self, h: Tensor, ids: Tensor) -> Tensor:
+        """The logits of chosen labels: the same for all rows, (m), or for each row its own, (*batch, m).
 
-        Shapes: (rows, in) -> (rows, k), (rows, k)
+        Shapes: (*batch, in), (m) or (*batch, m) -> (*batch, m)
         """
+        if ids.ndim != 1 and ids.shape[:-1] != h.shape[:-1]:
+            raise ShapeError(
+                f"scores_of: wants ids of shape (m,) or {(*h.shape[:-1], 'm')}, one row of ids for each row; "
+                f"got {tuple(ids.shape)}"
+            )
+        checked_labels(ids, self.n_labels, ndim=None)
+        if self.weight is None:
+            return h.gather(-1, ids.expand(*h.shape[:-1], -1))
+        if ids.ndim == 1:
+            return linear(h, self.weight[ids], None if self.bias is None else self.bias[ids])
+        x = torch.einsum("...i,...mi->...m", h, self.weight[ids])
+        return x if self.bias is None else x + self.bias[ids]
+
+    def _logits_of(self, h: Tensor, ids: Tensor) -> Tensor:
+        return self.scores_of(h, ids)
+
+    def _log_sum_exp(self, h: Tensor) -> Tensor:
+        return self(h).logsumexp(-1)
+
+    def _top_k(
+        self, h: Tensor, k: int, labels: tuple[int, int] | None, max_bytes: int, excluded: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         if not 1 <= integer("top_k", "k", k) <= self.n_labels:
             raise OptionError(f"top_k: k must be from 1 to the number of labels, {self.n_labels}; got {k}")
         first, last = labels or (0, self.n_labels)
         ranked = slice(first, last)
         with torch.no_grad():
+            flat = h.reshape(-1, h.shape[-1])
             if self.weight is None:
-                x = h[:, ranked]
+                x = flat[:, ranked]
             else:
-                x = linear(h, self.weight[ranked], None if self.bias is None else self.bias[ranked])
-            best, where = stable_topk(x.float(), min(k, last - first))
-        return best, where + first
+                x = linear(flat, self.weight[ranked], None if self.bias is None else self.bias[ranked])
+            x = x.float() if excluded is None else x.float().masked_fill(excluded.to(x.device), -torch.inf)
+            best, where = stable_topk(x, min(k, last - first))
+        return best.unflatten(0, h.shape[:-1]), (where + first).unflatten(0, h.shape[:-1])
 
     def label_range(self, rank: int, world_size: int) -> tuple[int, int]:
         """The range of labels, first and last, that the `rank`-th of `world_size` processes ranks."""
@@ -152,4 +232,7 @@ class LinearHead(nn.Module):
         return f"linear head of {self.n_labels:,} labels"
 
     def extra_repr(self) -> str:
-        return f"in_features={n_inputs(self.weight)}, n_labels={self.n_labels}, loss={self.loss_name!r}"
+        return (
+            f"in_features={self.in_features}, out_features={self.n_labels}, bias={self.bias is not None}, "
+            f"loss={self.loss_name!r}"
+        )

@@ -13,10 +13,12 @@ from torch.autograd.function import once_differentiable
 
 from holobind import algebra
 from holobind._checks import one_of
-from holobind.codebooks import BiasedCodebook, Codebook
+from holobind.codebooks import Codebook
 from holobind.codebooks._philox import phases, reproducible_irfft
+from holobind.codebooks._tracing import has_values
 from holobind.codebooks.ragged import checked_sets, set_sizes, sum_sets
 from holobind.errors import OptionError, ShapeError
+from holobind.heads.cross_entropy import log_sum_exp
 
 Variant = Literal["cosine", "abs"]
 
@@ -71,7 +73,8 @@ def bound_query_loss(s: Tensor, present_sums: Tensor, missing_sums: Tensor, n_pr
     length = torch.linalg.vector_norm(missing_sums, dim=1, keepdim=True)  # |m (x) e| = |e|
     tiny = torch.finfo(length.dtype).tiny
     target = torch.addcdiv(present_sums, missing_sums, length.clamp(min=tiny), value=-1)
-    return _CosineLoss.apply(_at_least_float32(s), target, n_present)
+    s = _at_least_float32(s)
+    return (_CosineLoss.apply if has_values(s) else _cosine_loss)(s, target, n_present)
 
 
 def softmax_loss(
@@ -108,9 +111,8 @@ def softmax_loss(
     target = 1 / counts.clamp(min=1)
     present = (x * codebook._encode(labels, offsets)).sum(1) * target
     if prior is not None:
-        codebook = BiasedCodebook(codebook, prior)
         present = present + sum_sets(prior[labels, None], offsets)[:, 0] * target
-    loss = codebook.log_sum_exp(x) - present
+    loss = log_sum_exp(codebook, x, prior) - present
     if crosstalk:
         loss = loss + crosstalk / (2 * codebook.dim) * x.square().sum(1)
     return torch.where(counts > 0, loss, 0).sum() / len(s)
@@ -166,10 +168,11 @@ def present_and_missing(dim: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     """
     if dim < 2:
         raise OptionError(f"present_and_missing: no two unitary vectors of dim {dim} are orthogonal; take dim >= 2")
-    drawn = torch.view_as_complex(phases(seed, torch.tensor([_FIRST_KEY_ID, _FIRST_KEY_ID + 1]), dim))
+    ids = torch.tensor([_FIRST_KEY_ID, _FIRST_KEY_ID + 1], device="cpu")
+    drawn = torch.view_as_complex(phases(seed, ids, dim))
     turn = drawn[1].angle().double()
     turn[0] = 0
-    free = torch.arange(1, dim // 2 + dim % 2)  # the frequencies with a mirror
+    free = torch.arange(1, dim // 2 + dim % 2, device="cpu")  # the frequencies with a mirror
     if dim % 2 == 0:
         turn[-1] = torch.pi
     else:
@@ -199,7 +202,8 @@ def _query_by_definition(
     s: Tensor, labels: Tensor, offsets: Tensor, codebook: Codebook, present: Tensor, missing: Tensor, variant: Variant
 ) -> Tensor:
     """`query_loss` label by label, for vectors that are not unitary and for variant="abs"."""
-    row = torch.arange(len(s), device=s.device).repeat_interleave(set_sizes(labels, offsets))
+    sizes = set_sizes(labels, offsets)
+    row = torch.arange(len(s), device=s.device).repeat_interleave(sizes, output_size=labels.numel())
     vectors = codebook._vectors(labels)
     s = torch.where(torch.linalg.vector_norm(s, dim=1, keepdim=True) < torch.finfo(s.dtype).tiny ** 0.5, 0, s)
     present_query, missing_query = algebra.unbind(s, present), algebra.unbind(s, missing)
@@ -209,6 +213,15 @@ def _query_by_definition(
         return loss.sum() / len(s)
     total = codebook._encode(labels, offsets)
     return ((1 - cosines).sum() + algebra.similarity(missing_query, total).sum()) / len(s)
+
+
+def _cosine_loss(s: Tensor, target: Tensor, n: int) -> Tensor:
+    """What `_CosineLoss` computes, in operations that torch.compile and torch.func trace."""
+    largest = torch.linalg.vector_norm(s.detach(), ord=torch.inf, dim=1, keepdim=True)
+    short = largest < torch.finfo(s.dtype).tiny ** 0.5
+    unit = torch.where(short, 1, s) / torch.where(short, 1, largest)
+    cosine = (unit * target).sum(1, keepdim=True) / torch.linalg.vector_norm(unit, dim=1, keepdim=True)
+    return (n - torch.where(short, 0, cosine).sum()) / len(s)
 
 
 class _CosineLoss(Function):

@@ -9,12 +9,13 @@ encoder       fast outputs of the network
 quantise      weights in two or four bits
 """
 
+from holobind.codebooks.registry import default_dim
 from holobind.ridge_knn.encoder import rare_label_weights
 from holobind.ridge_knn.fit import KnnChoice, RidgeKnnFit, fit_ridge_knn, update_ridge_knn
 from holobind.ridge_knn.forest import Forest
 from holobind.ridge_knn.knn_index import KnnIndex
 from holobind.ridge_knn.network import RidgeKnn
-from holobind.ridge_knn.ridge import RidgeSolution, default_dim, solve_ridge
+from holobind.ridge_knn.ridge import RidgeSolution, solve_ridge
 
 __all__ = [
     "Forest",

@@ -27,12 +27,12 @@ from holobind._checks import one_of, positive
 from holobind._threads import num_threads
 from holobind._types import CsrArray, FloatArray, ProgressCallback
 from holobind.codebooks.base import Codebook
+from holobind.codebooks.registry import default_dim  # noqa: F401 - the size that a regression has by default
 from holobind.data.csr import binary_labels, checked_csr
 from holobind.errors import OptionError, ShapeError
 from holobind.ridge_knn._ridge_solvers import CholeskySolver, ConjugateGradientSolver, RidgeProblem, RidgeSolver
 
 DEFAULT_MEMORY = 1 << 30  # bytes
-DEFAULT_MAX_DIM = 1024
 DEFAULT_TOLERANCE = 0.05  # of the relative residual; the model with kNN has one of its own, `fit.RIDGE_KNN_TOLERANCE`
 MAX_CHOLESKY_UNKNOWNS = 2500  # above, conjugate gradients are faster (benchmarks/bench_ridge.py)
 MAX_SINGLE_THREAD_UNKNOWNS = 2048  # up to here, a second thread saves 17 % of the time for 33 % more processor time
@@ -83,17 +83,6 @@ class RidgeSolution:
             "seconds": round(self.seconds, 2),
             "validation": [[round(l2, 6), round(ndcg, 3)] for l2, ndcg in self.validation],
         }
-
-
-def default_dim(n_labels: int, max_dim: int = DEFAULT_MAX_DIM) -> int:
-    """A dim for a codebook: the first number >= n_labels with no prime factors but 2, 3 and 5, at most `max_dim`.
-
-    Up to `max_dim` labels, the label vectors of an orbit are orthonormal, and nothing is lost against one-versus-rest.
-    """
-    dim = min(n_labels, max_dim)
-    while dim < max_dim and _without_factor(_without_factor(_without_factor(dim, 2), 3), 5) > 1:
-        dim += 1
-    return dim
 
 
 def solve_ridge(
@@ -204,12 +193,6 @@ def _search_l2(validate: Callable[[float], float], start: float) -> tuple[float,
     has_top = abs(best) < MAX_L2_STEPS and curvature > 0
     l2 = start * L2_STEP ** (best + ((high - low) / (2 * curvature) if has_top else 0))
     return l2, [(start * L2_STEP**k, scores[k]) for k in sorted(scores)]
-
-
-def _without_factor(n: int, factor: int) -> int:
-    while n > 1 and n % factor == 0:
-        n //= factor
-    return n
 
 
 def _check_options(

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from holobind import _storage as storage
+from holobind.codebooks._fingerprint import without_fingerprints
 from holobind.data.batches import Examples, SparseExamples, TokenExamples
 from holobind.errors import FileError
 from holobind.training.optimiser import RowAdam
@@ -39,8 +40,9 @@ def write(
     optimisers: list[Optimizer],
 ) -> None:
     """Write the file whole or not at all: the previous one stays until the new one takes its name."""
-    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    tensors |= {f"best.{name}": tensor for name, tensor in (best or {}).items()}
+    # The run says which seed draws the label vectors, so that no fingerprint is needed.
+    tensors = {f"model.{name}": tensor for name, tensor in without_fingerprints(model.state_dict()).items()}
+    tensors |= {f"best.{name}": tensor for name, tensor in without_fingerprints(best or {}).items()}
     for name, parameter, optimiser in _parameters(model, optimisers):
         kept = optimiser.state.get(parameter, {})
         tensors |= {f"optimiser.{name}.{key}": tensor for key, tensor in kept.items()}
@@ -58,7 +60,8 @@ def read(
     header, tensors = storage.read(path, "checkpoint", VERSION)
     if header.get("run") != run:
         raise FileError(f"{path} is of a run with other data or options; repeat those, or remove it to start anew")
-    wanted = {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in model.state_dict().items()}
+    state_dict = model.state_dict()
+    wanted = _shapes_and_dtypes(without_fingerprints(state_dict))
     weights, best = _under("model.", tensors), _under("best.", tensors)
     states: dict[nn.Parameter, tuple[Optimizer, dict[str, Tensor]]] = {}
     used = len(weights) + len(best)
@@ -81,11 +84,13 @@ def read(
         raise _damaged(path, "it has other tensors, or no state")
     if not all(storage.is_finite(tensor) for tensor in tensors.values() if tensor.is_floating_point()):
         raise _damaged(path, "it holds NaN or infinite numbers")
-    model.load_state_dict(weights)
+    model.load_state_dict(state_dict | weights)
     for parameter, (optimiser, state) in states.items():
         optimiser.state[parameter] = state
     device = next(model.parameters()).device
-    return header["state"], {name: tensor.to(device) for name, tensor in best.items()} or None
+    if not best:
+        return header["state"], None
+    return header["state"], state_dict | {name: tensor.to(device) for name, tensor in best.items()}
 
 
 # What must be the same for a run to be resumed
