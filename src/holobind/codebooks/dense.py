@@ -15,17 +15,20 @@ class DenseCodebook(Codebook):
     """Stored vectors: your own, the paper's learned ones, or those of its ablation without projection.
 
     State: `table` (L, d). With `trainable` it is a parameter with gradients, and every use projects it, so that the
-    vectors stay unitary after every step. Otherwise the vectors are used as they are.
+    vectors stay unitary after every step; with `project=False` they may become anything, as in the paper's ablation.
+    Fixed vectors are used as they are.
     """
 
-    def __init__(self, vectors: Tensor, *, trainable: bool = False) -> None:
+    def __init__(self, vectors: Tensor, *, trainable: bool = False, project: bool = True) -> None:
         if vectors.ndim != 2:
             raise ShapeError(f"DenseCodebook: wants vectors of shape (labels, d), got {tuple(vectors.shape)}")
         super().__init__(len(vectors), vectors.shape[1], None)
         self.device = vectors.device
         self.table = nn.Parameter(vectors.detach().clone(), requires_grad=trainable)
+        self._projects = trainable and project
         with torch.no_grad():
-            self.unitary = trainable or bool(torch.allclose(algebra.unitary(vectors), vectors, atol=1e-4))
+            starts_unitary = bool(torch.allclose(algebra.unitary(vectors), vectors, atol=1e-4))
+        self.unitary = self._projects or (starts_unitary and not trainable)
 
     @classmethod
     def naive(cls, n_labels: int, dim: int, seed: int = 0) -> "DenseCodebook":
@@ -33,7 +36,7 @@ class DenseCodebook(Codebook):
         return cls(algebra.random(n_labels, dim, torch.Generator().manual_seed(seed)))
 
     def _all_vectors(self) -> Tensor:
-        return algebra.unitary(self.table) if self.trainable else self.table
+        return algebra.unitary(self.table) if self._projects else self.table
 
     def _to_query(self, v: Tensor) -> Tensor:
         return v
@@ -70,4 +73,4 @@ class DenseCodebook(Codebook):
         )
 
     def to_trainable(self) -> Codebook:
-        return DenseCodebook(self.table, trainable=True)
+        return DenseCodebook(self.table, trainable=True, project=self.unitary)  # naive vectors stay without projection

@@ -12,7 +12,7 @@ from torch.nn.functional import linear
 
 from holobind import algebra
 from holobind._checks import one_of
-from holobind.codebooks import BiasedCodebook, Codebook, OneHotCodebook, OrbitCodebook
+from holobind.codebooks import AbsoluteCodebook, BiasedCodebook, Codebook, OneHotCodebook, OrbitCodebook
 from holobind.codebooks._limits import MAX_SCORE_BYTES
 from holobind.codebooks.biased import expand_bias
 from holobind.codebooks.ragged import checked_sets
@@ -39,12 +39,13 @@ class HolographicHead(nn.Module):
     With the query loss and few labels on a fixed orbit (2 L < d <= 8 L, L <= 1024), `weight` and `bias` are
     (2 L, in_features) and (2 L): see `_query_subspace`.
     `trainable` adds "present" and "missing", (d) each, and "labels", the codebook's: (bases, d) of an orbit, (L, d) of
-    a random one. Every use projects these vectors, so that they stay unitary.
+    a random one. Every use projects these vectors, so that they stay unitary; with the naive codebook, none does.
 
     codebook: "orbit" (fast), "random" (the paper's), "one_hot" (label i is element i of the output; L <= d), "naive"
-              (the paper's failed ablation), or a `Codebook` of your own.
+              (without the projection, for ablations), or a `Codebook` of your own.
     loss:     "softmax" (accurate; O(L log d) a row with an orbit), "query" (the paper's; the same cost for any L),
-              "query-abs" (the listing in its appendix), "regression" (its failed ablation). See `losses`.
+              "query-abs" (the listing in its appendix; labels are ranked by |score|), "regression" (its ablation
+              of the loss). See `losses`.
     prior:    logit adjustment for the softmax loss: a constant (L) that is added to the logits from the start, such as
               `frequency_prior` of the label counts. L logits computed from d outputs have rank d; without a prior,
               label frequencies use part of that rank.
@@ -193,6 +194,8 @@ class HolographicHead(nn.Module):
     def scores(self, h: Tensor) -> Tensor:
         """<p* (x) s, c_i>, or <s, c_i> with the softmax loss, or t <s, c_i> + a_i with a prior, for all labels.
 
+        With loss="query-abs", which is the same for s and -s, they are |<p* (x) s, c_i>|.
+
         Shapes: (rows, in) -> (rows, L)
         """
         codebook, query = self._query(h)
@@ -247,6 +250,11 @@ class HolographicHead(nn.Module):
 
     def _query(self, h: Tensor) -> tuple[Codebook, Tensor]:
         """A codebook and the query vectors whose scores in it are the head's.  Shapes: (rows, in) -> (rows, any)"""
+        codebook, query = self._signed_query(h)
+        return (AbsoluteCodebook(codebook) if self.loss_name == "query-abs" else codebook), query
+
+    def _signed_query(self, h: Tensor) -> tuple[Codebook, Tensor]:
+        """`_query` before an absolute value is taken."""
         if self.log_temperature is not None:
             if self.prior is None:
                 return self.codebook, self(h)
@@ -259,9 +267,9 @@ class HolographicHead(nn.Module):
         return self.codebook, algebra.unbind(self(h).float(), self._keys()[0])
 
     def _keys(self) -> tuple[Tensor, Tensor]:
-        """p and m, projected if they are trainable."""
+        """p and m, projected if they are trainable and the codebook is unitary."""
         p, m = (
-            algebra.unitary(key) if name in self.trainable else key
+            algebra.unitary(key) if name in self.trainable and self.codebook.unitary else key
             for name, key in (("present", self.p), ("missing", self.m))
         )
         return p, m
@@ -320,8 +328,10 @@ class HolographicHead(nn.Module):
         """Whether a prior (logit adjustment) is added to the logits."""
         return self.prior is not None
 
-    def set_prior(self, counts: Tensor) -> None:
+    def set_prior(self, counts: Tensor, n_rows: int | None = None) -> None:
         """Set the prior (logit adjustment) of the softmax loss from label counts; the other losses have none.
+
+        n_rows   the number of rows that were counted; linear heads need it, this one does not
 
         Shapes: (L)
         """
