@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from holobind import algebra
 from holobind.codebooks._checks import checked_key
 from holobind.codebooks.base import Codebook
+from holobind.codebooks.ragged import sum_sets
 from holobind.errors import OptionError, ShapeError
 
 
@@ -56,11 +57,12 @@ class DenseCodebook(Codebook):
             yield slice(0, rows), start, min(start + size, last)
 
     def _encode(self, labels: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        vectors = self._all_vectors()
-        return nn.functional.embedding_bag(labels, vectors, offsets, mode="sum", per_sample_weights=weights)
+        if self._projects:  # the vectors of these sets, not all of them
+            return sum_sets(self._vectors(labels), offsets, weights)
+        return nn.functional.embedding_bag(labels, self.table, offsets, mode="sum", per_sample_weights=weights)
 
     def _vectors(self, ids: Tensor) -> Tensor:
-        return self._all_vectors()[ids]
+        return algebra.unitary(self.table[ids]) if self._projects else self.table[ids]
 
     def bind(self, p: Tensor) -> Codebook:
         if self.trainable:
