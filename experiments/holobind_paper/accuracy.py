@@ -46,7 +46,9 @@ def jobs(sources: Sequence[Source], quick: bool) -> list[Job]:
 def build(sources: Sequence[Source], found: Found, quick: bool) -> dict[str, Any]:
     paper = {(row["dataset"], row["network"]): row for row in published.read("table_accuracy")}
     rows = [
-        _row(source, network, found, paper.get((source.name, network))) for source in sources for network in pairs(source)
+        _row(source, network, found, paper.get((source.name, network)))
+        for source in sources
+        for network in pairs(source)
     ]
     return {
         "title": "Accuracy (table 1)",
@@ -92,7 +94,7 @@ def is_complete(row: dict[str, Any]) -> bool:
 
 def difference(row: dict[str, Any], metric: str, k: int) -> float:
     """The holographic head's score minus the linear head's."""
-    linear, holographic = (row["scores"][setup][metric][k - 1] for setup in setups(row["network"])[:2])
+    linear, holographic = (row["scores"][setup][metric][:k][-1] for setup in setups(row["network"])[:2])
     return float(holographic - linear)
 
 
@@ -129,9 +131,7 @@ def summary(rows: list[dict[str, Any]]) -> str:
     text = []
     for network in dict.fromkeys(row["network"] for row in complete):
         mine = [row for row in complete if row["network"] == network]
-        better = [
-            f"{sum(difference(row, m, k) >= 0 for row in mine)} ({m}@{k})" for m in METRICS for k in SHOWN_K
-        ]
+        better = [f"{sum(difference(row, m, k) >= 0 for row in mine)} ({m}@{k})" for m in METRICS for k in SHOWN_K]
         text.append(f"of {len(mine)} datasets HRR-{network} is at least as good as {network} on {', '.join(better)}")
     return "; ".join(text)
 

@@ -146,7 +146,8 @@ def build(sources: Sequence[Source], found: Found, quick: bool) -> dict[str, Any
             if numbers
         }
         row["epochs"] = {
-            setup: [(cell["best_epoch"], cell["epochs_run"]) for cell in found[source.name, setup]] for setup in SCHEDULES
+            setup: [(cell["best_epoch"], cell["epochs_run"]) for cell in found[source.name, setup]]
+            for setup in SCHEDULES
         }
         rows.append(row)
     header = ["dataset", "model", "P@1, paper / ours", "P@5", "PSP@1, paper / ours", "PSP@5", "best epoch", "seeds"]

@@ -176,7 +176,15 @@ def accuracy(
 
     Example: holobind paper accuracy --data DIR --only Bibtex
     """
-    _run("authors" if preset is Preset.authors else "accuracy", out, as_json, seed=seed, quick=quick, data=data, only=only)
+    _run(
+        "authors" if preset is Preset.authors else "accuracy",
+        out,
+        as_json,
+        seed=seed,
+        quick=quick,
+        data=data,
+        only=only,
+    )
 
 
 @app.command("ablation-projection")

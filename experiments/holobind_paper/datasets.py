@@ -16,6 +16,7 @@ from holobind.data import PUBLISHED, Dataset, Published
 from holobind.data.cache import cache_dir
 from holobind.errors import HolobindError, OptionError
 
+
 @dataclass(frozen=True)
 class Sizes:
     """The sizes of a dataset that the paper does not have.
@@ -40,6 +41,7 @@ OTHER_DATASETS = {
     "python-calls": Sizes(3_984, 10_955, 30, "functions of the installed standard library"),
     "python-calls-torch": Sizes(12_320, 30_157, 30, "functions of the installed torch"),
 }
+TEXT_FILES = ("*text*", "*.jsonl*", "*.tsv*")  # names of files with texts
 WORDS_OF_PUBLISHED_TEXTS = 200  # a rough mean, for the estimate of times
 PYTHON_PACKAGES = {"python-calls": "stdlib", "python-calls-torch": "torch"}  # the code these are made from
 
@@ -88,7 +90,7 @@ class Source:
         """The mean number of words of a text; 0 where the dataset has no texts."""
         if self.name in OTHER_DATASETS:
             return OTHER_DATASETS[self.name].words
-        has_texts = self.path is not None and any(self.path.glob("*raw_text*"))
+        has_texts = self.path is not None and any(any(self.path.glob(name)) for name in TEXT_FILES)
         return WORDS_OF_PUBLISHED_TEXTS if has_texts else 0
 
     def load(self) -> Dataset:

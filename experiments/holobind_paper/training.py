@@ -221,7 +221,9 @@ def scored(dataset: Dataset, top: np.ndarray[Any, Any], name: str) -> Row:
     present = np.bincount(Y.indices, minlength=dataset.n_labels)
     row_of = np.repeat(np.arange(Y.shape[0]), top.shape[1])
     truth = set(zip(np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr)).tolist(), Y.indices.tolist(), strict=True))
-    hits = [label for place, label in zip(row_of.tolist(), top.ravel().tolist(), strict=True) if (place, label) in truth]
+    hits = [
+        label for place, label in zip(row_of.tolist(), top.ravel().tolist(), strict=True) if (place, label) in truth
+    ]
     found = np.bincount(np.array(hits, dtype=np.int64), minlength=dataset.n_labels)
     bands = {}
     for band, fewest, most in FREQUENCY_BANDS:

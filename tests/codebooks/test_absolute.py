@@ -48,4 +48,6 @@ def test_scores_and_their_log_sum_exp_have_the_right_derivative():
     assert torch.autograd.gradcheck(codebook.log_sum_exp, v)
     labels, offsets = codebook.labels_above(v, 0.3)
     passed = codebook.scores(v) > 0.3
-    assert [row.tolist() for row in labels.tensor_split(offsets[1:])] == [row.nonzero()[:, 0].tolist() for row in passed]
+    assert [row.tolist() for row in labels.tensor_split(offsets[1:])] == [
+        row.nonzero()[:, 0].tolist() for row in passed
+    ]
