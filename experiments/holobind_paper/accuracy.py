@@ -60,7 +60,7 @@ def build(sources: Sequence[Source], found: Found, quick: bool) -> dict[str, Any
 
 
 def setups(network: str) -> list[str]:
-    """The models of a network: with a linear head, with the holographic one, and, next to FC, those without training."""
+    """The models of a network: with a linear and a holographic head, and, next to FC, those without training."""
     return [network, f"HRR-{network}", *([DEFAULT, FREQUENCY] if network == "FC" else [])]
 
 

@@ -43,10 +43,13 @@ def run(out: Path, seed: int = 0, quick: bool = False) -> dict[str, Any]:
         trials=samples,
         title="The appendix's algebra",
         summary=f"the expansions at d = 2 and 3 agree with the definition to {min(expansions.values()):.0f} digits; a "
-        f"product of two elements has {rows[-1]['product, 1/d^4']:,.0f} times the paper's variance at d = {rows[-1]['d']}",
+        f"product of two elements has {rows[-1]['product, 1/d^4']:,.0f} times the paper's variance "
+        f"at d = {rows[-1]['d']}",
         notes=[
-            "Variances by simulation, divided by the formula: 1 where it holds. xi is |c|^2 - 1, eta is what unbinding c "
-            "by the approximate inverse adds to (1 + xi) x, a product is one of two elements of different vectors, such "
+            "Variances by simulation, divided by the formula: 1 where it holds. xi is |c|^2 - 1, "
+            "eta is what unbinding c "
+            "by the approximate inverse adds to (1 + xi) x, a product is one of two elements of "
+            "different vectors, such "
             "as a_i b_j.",
         ],
         table=result.table(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -67,7 +67,7 @@ def jobs(sources: Sequence[Source], quick: bool) -> list[Job]:
 
 def make_head(setup: str, n_labels: int, dim: int, seed: int) -> LinearHead | HolographicHead:
     if setup == HRR_FC:
-        trainable = ("present", "missing")
+        trainable: tuple[Literal["present", "missing"], ...] = ("present", "missing")
         return heads.FreeKeysHead(HIDDEN_UNITS, n_labels, dim, "random", "query-abs", seed, trainable)
     return LinearHead(HIDDEN_UNITS, n_labels, "bce", seed)
 
@@ -171,7 +171,8 @@ def build(sources: Sequence[Source], found: Found, quick: bool) -> dict[str, Any
         "summary": "; ".join(text) or NOT_RUN,
         "notes": [
             f"Two hidden layers of {HIDDEN_UNITS} with leaky ReLU, Adam at {RATE}, times {DECAY} after each epoch, "
-            f"{EPOCHS} epochs in batches of {BATCH}, the checkpoint of least loss on a held-out tenth, rows of features "
+            f"{EPOCHS} epochs in batches of {BATCH}, the checkpoint of least loss on a held-out "
+            "tenth, rows of features "
             "as they are. HRR-FC has the loss of the listing; p and m are learned and not projected again; labels are "
             f'ranked by |score|. "{FC_TO_THE_END}" keeps the learning rate constant and stops after {PATIENCE} epochs '
             "without a lower validation loss. We average metrics over rows, the released code over batches."

@@ -91,7 +91,7 @@ def error_curve(name: str, d: int, seed: int, trials: int) -> dict[int, list[flo
     return found
 
 
-def interpolated(curve: dict[int, np.ndarray[Any, Any] | float]) -> float:
+def interpolated(curve: dict[int, float]) -> float:
     """The n at which the error crosses 3 %, by interpolation in log n; below the grid, its smallest n."""
     sizes = sorted(curve)
     below = [n for n in sizes if curve[n] <= MAX_ERROR_RATE]

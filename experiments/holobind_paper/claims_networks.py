@@ -110,7 +110,8 @@ def k_matters(results: Results) -> Judgement | None:
         verdict,
         f"over {len(scores)} models the correlations are "
         + ", ".join(f"{value:.2f} ({name})" for name, value in correlations.items())
-        + f"; the better head is the same at P@1 and P@5 in {same} of {len(complete)} pairs; HRR loses at P@5 in {lost}",
+        + f"; the better head is the same at P@1 and P@5 in {same} of {len(complete)} pairs; HRR "
+        f"loses at P@5 in {lost}",
     )
 
 
@@ -130,7 +131,7 @@ def rare_labels(results: Results) -> Judgement | None:
         for band in linear:
             by_band.setdefault(band, []).append(holographic[band]["recall@5"] - linear[band]["recall@5"])
     means = {band: fmean(values) for band, values in by_band.items()}
-    rarest, commonest = list(means)[0], list(means)[-1]
+    rarest, commonest = next(iter(means)), list(means)[-1]
     worse = means[rarest] < -thresholds.BAND_DIFFERENCE
     better = means[commonest] > thresholds.BAND_DIFFERENCE
     return Judgement(
@@ -189,7 +190,8 @@ def _without(results: Results, wanted: Callable[[dict[str, str]], bool]) -> Judg
     order = [place for place in product(LEARNED, LOSSES) if place in counted]
     return Judgement(
         by_share(guesses, total),
-        f"{guesses} of {total} networks guess (P@1 of at most {thresholds.CHANCE_RATIO:g} times that of label frequency, "
+        f"{guesses} of {total} networks guess (P@1 of at most {thresholds.CHANCE_RATIO:g} times "
+        "that of label frequency, "
         + ", ".join(f"{row['scores']['label frequency']['P'][0]:.1f} on {row['dataset']}" for row in rows)
         + "): "
         + "; ".join(
@@ -283,7 +285,8 @@ def no_benefit(name: str) -> Callable[[Results], Judgement | None]:
         shown = ", ".join(f"{row['dataset']} d' = {row['dim']} ({row['way']})" for row in gained)
         return Judgement(
             by_share(len(rows) - len(gained), len(rows)),
-            f"P@5 fixed minus learned is {span([fmean(row['P@5 differences']) for row in rows])}; learning raises it by more "
+            f"P@5 fixed minus learned is {span([fmean(row['P@5 differences']) for row in rows])}; "
+            "learning raises it by more "
             f"than half a point and two standard errors in {len(gained)} of {len(rows)} cases"
             + (f": {shown}" if gained else ""),
         )

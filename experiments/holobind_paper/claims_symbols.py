@@ -29,7 +29,8 @@ def retrieval(results: Results) -> Judgement:
     return Judgement(
         verdict,
         f"errors with the exact inverse and no projection over errors with it, at best (d = {best['d']}, n = "
-        f"{best['n']}): {best['naive errors']:,} over {best['projected errors']:,} of {best['queries']:,} queries, ratio "
+        f"{best['n']}): {best['naive errors']:,} over {best['projected errors']:,} of "
+        f"{best['queries']:,} queries, ratio "
         f"{interval(ratio, 0)}; capacity at d = {d}: {over_exact:.1f} times that with the exact inverse, "
         f"{over_approximate:.1f} times that with the approximate one",
     )
@@ -57,7 +58,8 @@ def stable_means(results: Results) -> Judgement:
     theory = all(within(ratio, thresholds.VARIANCE_RATIO) for ratio in ratios)
     return Judgement(
         "confirmed" if good and theory else "partly" if good else "not confirmed",
-        f"means differ from 1 and 0 by at most {max(off):.2f} up to n = {max(row['n'] for row in rows):,}; the standard "
+        f"means differ from 1 and 0 by at most {max(off):.2f} up to n = "
+        f"{max(row['n'] for row in rows):,}; the standard "
         f"deviations are {min(ratios):.2f} to {max(ratios):.2f} of the theory's sqrt(n/d), the paper's "
         f"{min(paper):.2f} to {max(paper):.2f}",
     )
@@ -126,7 +128,8 @@ def desiderata(results: Results) -> Judgement:
     good = [name for name, holds in met.items() if holds]
     return Judgement(
         "confirmed" if len(good) == len(met) else "partly" if good else "not confirmed",
-        f"projected HRR meets {len(good)} of {len(met)} ({', '.join(good)}); a bound pair has {row['bound']:,} numbers, as "
+        f"projected HRR meets {len(good)} of {len(met)} ({', '.join(good)}); a bound pair has "
+        f"{row['bound']:,} numbers, as "
         f"a tensor product {rows['TPR']['bound']:,}",
     )
 
@@ -186,7 +189,7 @@ def _published(results: Results) -> Any:
 
 
 def repeated_psp(results: Results) -> Judgement:
-    """Is the paper's PSP@1 of FC on Delicious possible? It is more than twice its P@1 ratio elsewhere, and Mediamill's."""
+    """The paper's PSP@1 of FC on Delicious is Mediamill's: is it ours?"""
     table = {row["dataset"]: row for row in _published(results).read("table_accuracy") if row["network"] == "FC"}
     delicious, mediamill = (float(table[name]["PSP@1_baseline"]) for name in ("Delicious", "Mediamill"))
     rows = [row for row in results["accuracy"]["rows"] if (row["dataset"], row["network"]) == ("Delicious", "FC")]

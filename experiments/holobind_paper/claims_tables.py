@@ -42,7 +42,8 @@ def training_time(results: Results) -> Judgement:
     verdict: Verdict = "confirmed" if faster == len(random) and enough else "partly" if faster else "not confirmed"
     return Judgement(
         verdict,
-        f"speed-up of {span(list(random.values()), '.2f')} with the paper's random codebook where there are more labels "
+        f"speed-up of {span(list(random.values()), '.2f')} with the paper's random codebook where "
+        "there are more labels "
         f"than d' (1 or more on {faster} of {len(random)} shapes), {span(list(orbit.values()), '.2f')} with the orbit"
         + (f"; {span(small, '.2f')} where there are fewer labels" if small else ""),
     )
@@ -70,7 +71,8 @@ def inference_time(results: Results) -> Judgement:
     same = abs(ratio - 1) <= 0.2
     return Judgement(
         "confirmed" if same else "not confirmed",
-        f"at {labels:,} labels, vectors drawn from the seed take {1 / ratio:.1f} times as long as the dense product, the "
+        f"at {labels:,} labels, vectors drawn from the seed take {1 / ratio:.1f} times as long as "
+        "the dense product, the "
         f"orbit {1 / orbit:.2f} times",
     )
 

@@ -77,7 +77,7 @@ def scaled_naive(n_labels: int, dim: int, seed: int, scale: float, learned: bool
 
 
 def train_with(make_head: Callable[[Job, int, int], HolographicHead]) -> Callable[[Job, Path], Row]:
-    """How to train a job whose head is made by `make_head(job, inputs, n_labels)`; the network is that of its options."""
+    """How to train a job whose head is made by `make_head(job, inputs, n_labels)`."""
 
     def compute(job: Job, out: Path) -> Row:
         dataset = training.load(job.source)

@@ -136,7 +136,7 @@ def _changed(options: Mapping[str, Any]) -> Options:
     }
 
 
-# Seconds of a row in an epoch, on two cores: fitted by eye to the cells of version 0.1. An estimate may be wrong by two.
+# Seconds of a row in an epoch, on two cores: fitted by eye to the cells of version 0.1, good to a factor of two.
 SECONDS_OF_A_ROW = 1.5e-4
 SECONDS_OF_AN_OUTPUT_WEIGHT = 6e-11
 SECONDS_OF_A_LABEL_ELEMENT = 1e-7  # drawing label vectors, d' elements for each present label

@@ -20,7 +20,7 @@ def rows_of(
     found: Found,
     paper: Mapping[tuple[int, int], tuple[float, float]] | None = None,
 ) -> list[dict[str, Any]]:
-    """A row for each (dataset, hidden units, d') and each way to learn, compared with fixed vectors of the same seed."""
+    """A row for each (dataset, hidden units, d') and way to learn, compared with fixed vectors of the same seed."""
     rows = []
     for dataset, hidden, dim in cases:
         fixed = found[dataset, setup_of(FIXED, hidden, dim)]
@@ -47,7 +47,8 @@ def summary(rows: Sequence[dict[str, Any]]) -> str:
         means = [statistics.fmean(row["P@5 differences"]) for row in rows if row["way"] == way and row["seeds"]]
         if means:
             text.append(
-                f"{way}: P@5 with fixed vectors minus P@5 with learned ones is {min(means):+.2f} to {max(means):+.2f} in "
+                f"{way}: P@5 with fixed vectors minus P@5 with learned ones is {min(means):+.2f} "
+                f"to {max(means):+.2f} in "
                 f"{len(means)} cases"
             )
     return "; ".join(text) or NOT_RUN

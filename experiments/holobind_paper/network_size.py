@@ -71,7 +71,8 @@ def build(sources: Sequence[Source], found: Found, quick: bool) -> dict[str, Any
         "title": "Network size (table 4)",
         "summary": _summary(rows),
         "notes": [
-            "The paper's numbers are of Wiki10-31K (30,938 labels); on other datasets compare the trend, not the values. "
+            "The paper's numbers are of Wiki10-31K (30,938 labels); on other datasets compare the "
+            "trend, not the values. "
             f"Each network is trained with one seed in batches of {networks.LARGE_OPTIONS['batch_size']}: FC for "
             f"{EPOCHS['FC']} epochs, HRR-FC for {EPOCHS['HRR-FC']}; "
             + "; ".join(f"{name}: {e['FC']} and {e['HRR-FC']}" for name, e in FEWER_EPOCHS.items())

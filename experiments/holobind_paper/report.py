@@ -62,7 +62,8 @@ def _what_was_run(found: dict[str, Any]) -> str:
     if others:
         text.append(f"Datasets that the paper does not have stand in for them: {', '.join(others)}.")
     differences = [
-        "Networks are trained with a warm-up and a cosine schedule and with clipped gradients, which the paper does not "
+        "Networks are trained with a warm-up and a cosine schedule and with clipped gradients, "
+        "which the paper does not "
         "have; rows of features are scaled to length 1; the released code's settings are a table of their own.",
         "Where a table says orbit, label vectors are rolls of a few random vectors; the paper's are independent "
         "(random).",
@@ -103,11 +104,13 @@ def _overview(found: dict[str, Any]) -> str:
     summaries: dict[str, Callable[[dict[str, Any]], str]] = {
         "response": _response_summary,
         "capacity": lambda data: (
-            f"{data['agreement']['within_one_step']} of {data['agreement']['points']} values are within one grid step of "
+            f"{data['agreement']['within_one_step']} of {data['agreement']['points']} values are "
+            "within one grid step of "
             f"the paper's, {data['agreement']['equal']} are equal"
         ),
         "retrieval-error": lambda data: (
-            f"{data['agreement']['within_3_std_plus_0.05']} of {data['agreement']['points']} points are within 3 standard "
+            f"{data['agreement']['within_3_std_plus_0.05']} of {data['agreement']['points']} "
+            "points are within 3 standard "
             "deviations + 0.05 of the paper's mean"
         ),
         "response-spread": _spread_summary,
@@ -179,7 +182,8 @@ def _projection(found: dict[str, Any]) -> str:
         parts.append(
             f"**Compared with {words}, in capacity: {degree(held[PROJECTED] / held[name])}.** At d = {largest} and 3 % "
             f"errors, naive vectors with {words} hold {held[name]} pairs, projected vectors hold {held[PROJECTED]}. On "
-            f"average over the whole grid of d and n the retrieval error is {_changed(gained[name])} with the projection."
+            "average over the whole grid of d and n the retrieval error is "
+            f"{_changed(gained[name])} with the projection."
         )
     steadier = spread["projected", 1] < spread["naive, approximate inverse", 1]
     parts.append(
@@ -190,7 +194,8 @@ def _projection(found: dict[str, Any]) -> str:
     )
     fewer = gained["MAP-C, approximate inverse"] < gained["MAP-C"]
     parts.append(
-        "MAP-C: dividing by the key and clipping gives the paper's curve; multiplying by the key, the usual way to unbind, "
+        "MAP-C: dividing by the key and clipping gives the paper's curve; multiplying by the key, "
+        "the usual way to unbind, "
         f"makes {'fewer' if fewer else 'no fewer'} errors."
     )
     return "\n\n".join([*parts, "![mean responses](figures/response.png)"])

@@ -8,6 +8,7 @@ block-diagonal matrix written out (a Kronecker product with the identity), as ge
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def run(out: Path, seed: int = 0, quick: bool = False) -> dict[str, Any]:
     rows = []
     for name, system in SYSTEMS.items():
         x, y = (system.random(PAIRS, d, generator) for _ in range(2))
-        rows.append({"vsa": name, **_measured(x, y, lambda a, b, s=system: s.unbind(s.bundle(s.bind(a, b)), b))})
+        rows.append({"vsa": name, **_measured(x, y, partial(_bind_and_unbind, system))})
     x, y = (VTB().random(PAIRS, d, generator) for _ in range(2))
     rows.append(
         {"vsa": WRITTEN_OUT, **_measured(x, y, lambda a, b: _unbind_written_out(_bind_written_out(a, b).sum(0), b))}
@@ -44,8 +45,7 @@ def run(out: Path, seed: int = 0, quick: bool = False) -> dict[str, Any]:
     for row in rows:
         row["bound"] = d * d if row["vsa"] == TPR else d
         row["memory / least"] = row["memory"] / least
-    sizes = [{"d": size, "two": size**2, "three": size**3} for size in TPR_DIMENSIONS]
-    sizes = [size | {"measured": _tpr_sizes(size["d"], generator)} for size in sizes]
+    sizes: list[dict[str, Any]] = [{"d": d, "measured": _tpr_sizes(d, generator)} for d in TPR_DIMENSIONS]
     return result.save(
         out,
         "vsa-selection",
@@ -104,6 +104,10 @@ def _measured(x: Tensor, y: Tensor, operation: Callable[[Tensor, Tensor], Tensor
     inputs = x.untyped_storage().nbytes() + y.untyped_storage().nbytes()
     share = float((x.grad != 0).float().mean())
     return {"memory": sum(kept.values()) / inputs, "gradient share": share, "real": not found.is_complex()}
+
+
+def _bind_and_unbind(system: VSA, x: Tensor, y: Tensor) -> Tensor:
+    return system.unbind(system.bundle(system.bind(x, y)), y)
 
 
 def _blocks(y: Tensor) -> Tensor:

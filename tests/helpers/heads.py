@@ -20,7 +20,8 @@ TRAINABLE = [
     for trainable in (("present",), ("present", "missing"), ("labels",), ("present", "missing", "labels"))
 ]
 NAIVE_TRAINABLE = [  # nothing is projected
-    {"codebook": "naive", "loss": loss, "trainable": ("present", "missing", "labels")} for loss in ("query", "query-abs")
+    {"codebook": "naive", "loss": loss, "trainable": ("present", "missing", "labels")}
+    for loss in ("query", "query-abs")
 ]
 LINEAR = [{"loss": "bce"}, {"loss": "softmax"}]
 WITH_PRIOR = [
@@ -28,7 +29,8 @@ WITH_PRIOR = [
     for codebook, trainable in (("orbit", ()), ("random", ()), ("orbit", ("labels",)), ("random", ("labels",)))
 ]
 
-every_head = pytest.mark.parametrize("options", [*HOLOGRAPHIC, *TRAINABLE, *NAIVE_TRAINABLE, *WITH_PRIOR, *LINEAR], ids=str)
+ALL_HEADS = [*HOLOGRAPHIC, *TRAINABLE, *NAIVE_TRAINABLE, *WITH_PRIOR, *LINEAR]
+every_head = pytest.mark.parametrize("options", ALL_HEADS, ids=str)
 
 
 def make_head(options, inputs=H):
