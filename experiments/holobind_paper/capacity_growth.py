@@ -17,7 +17,7 @@ from holobind_paper.retrieval_error import error_rates
 
 SYSTEMS = ("HRR", "HRR, approximate inverse", "HRR w/ Proj", "VTB", "MAP-C")
 DIMENSIONS, QUICK_DIMENSIONS = (256, 484, 1024, 2025), (256, 484)
-GRID = tuple(round(4 * 2 ** (k / 2)) for k in range(12))  # 4, 6, 8, 11, ... 181
+GRID = (1, 2, 3, *(round(4 * 2 ** (k / 2)) for k in range(12)))  # to 181
 # The pair of a dimension and a number of pairs with the largest ratio of errors in the paper's error figure, with
 # fewer than half of the queries wrong without the projection.
 RATIO_POINTS = ((1024, 32), (2025, 64), (4096, 96), (8100, 192))
