@@ -37,9 +37,10 @@ test: setup
 boundscheck: setup
 	cache=$$(mktemp -d) && NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$$cache $(BIN)/pytest; status=$$?; rm -rf $$cache; exit $$status
 
-# Every figure and table of the paper, and docs/reproduction.md from them. Finished results are not computed again: stop
-# it and continue later, or delete a file in experiments/results to compute that result again. `make paper DATA=DIR`
-# names the folder of datasets; by default it is the one that HOLOBIND_DATA names.
+# Every figure and table of the paper, and docs/reproduction.md from them, in less than 10 hours on 2 cores: `holobind
+# paper plan --out experiments/results` lists what is left. Finished results are not computed again: stop it and
+# continue later, or delete a file (of a trained table, a line) in experiments/results to compute it again. `make paper
+# DATA=DIR` names the folder of datasets; by default it is the one that HOLOBIND_DATA names.
 paper: setup
 	$(BIN)/holobind paper all --out experiments/results $(if $(DATA),--data $(DATA))
 	mkdir -p docs/figures

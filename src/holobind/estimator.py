@@ -93,6 +93,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         batch_size: int | None = None,
         learning_rate: float | None = None,
         feature_learning_rate: float | None = None,
+        label_learning_rate: float | None = None,
         warmup: float = 0.05,
         weight_decay: float = 0.0,
         clip_norm: float = 1.0,
@@ -131,6 +132,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.feature_learning_rate = feature_learning_rate
+        self.label_learning_rate = label_learning_rate
         self.warmup = warmup
         self.weight_decay = weight_decay
         self.clip_norm = clip_norm

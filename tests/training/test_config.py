@@ -89,6 +89,7 @@ def test_what_is_not_given_is_chosen_by_the_rows_and_the_network():
     fc, cnn = (TrainConfig().resolve(100, ModelConfig(network=name)) for name in ("fc", "cnn"))
     assert (fc.learning_rate, fc.feature_learning_rate) == (1e-3, 1e-2)
     assert (cnn.learning_rate, cnn.feature_learning_rate) == (3e-3, None)
+    assert (fc.label_learning_rate, cnn.label_learning_rate) == pytest.approx((1e-4, 3e-4))
     given = TrainConfig(learning_rate=0.5).resolve(100, ModelConfig(network="fc"))
     assert (given.learning_rate, given.feature_learning_rate) == (0.5, None)
 

@@ -39,6 +39,7 @@ MODEL, CLOSED_FORM, TEXT, TRAINING = (
 
 
 MAX_SIZE = 2**28  # the number of bytes of a layer between two such sizes fits in 64 bits
+LABEL_RATE_FRACTION = 0.1  # at the network's own rate, learned label vectors lose 4 to 34 points (docs/reproduction.md)
 MAX_KNN_WEIGHT = 1e6  # sums of residuals stay far from the largest float32
 
 
@@ -300,6 +301,13 @@ class TrainConfig:
         "Learning rate of the first layer (sparse features or word vectors).",
         "0.01 for fc; else, or with --learning-rate, the learning rate",
     )
+    label_learning_rate: float | None = option(
+        None,
+        POSITIVE,
+        TRAINING,
+        "Learning rate of label vectors that are trained (--trainable labels).",
+        "a tenth of the learning rate",
+    )
     warmup: float = option(
         0.05, FRACTION, TRAINING, "Fraction of the steps in which the learning rate rises; then it falls as a cosine."
     )
@@ -338,6 +346,7 @@ class TrainConfig:
             batch_size=self.batch_size or int(min(max(2 ** round(math.log2(n_rows / 60)), 32), 512)),
             learning_rate=rate,
             feature_learning_rate=self.feature_learning_rate or feature_rate,
+            label_learning_rate=self.label_learning_rate or LABEL_RATE_FRACTION * rate,
         )
 
     def schedule(self, progress: float) -> float:
@@ -444,6 +453,7 @@ def without_effect(given: Iterable[str], config: ModelConfig) -> list[str]:
     used = {
         **dict.fromkeys(TRAIN_OPTIONS, not config.closed_form),
         **dict.fromkeys(("dim", "codebook", "trainable"), config.head == "holographic"),
+        "label_learning_rate": not config.closed_form and "labels" in config.trainable,
         **dict.fromkeys(("hidden", "dropout"), config.network != "linear"),
         **dict.fromkeys(("text", "normalise"), not config.reads_tokens),
         "feature_dropout": not config.closed_form,

@@ -153,7 +153,7 @@ def partial_fit(
         from holobind.training import loop
 
         if model.head.has_prior:
-            model.head.set_prior(_head_counts(after, model.label_order))
+            model.head.set_prior(_head_counts(after, model.label_order), after.n_rows)
         train_config = (train_config or TrainConfig(seed=config.seed)).resolve(len(split), config)
         one_pass = replace(
             train_config, epochs=1, validation_fraction=0.0, patience=0, seed=train_config.seed + n_updates
@@ -316,7 +316,7 @@ def _assemble(
         # query loss on delicious (experiments/LOG.md); the closed form does not gain by it.
         order = np.argsort(-frequencies.counts, kind="stable").astype(np.int64)
     if head.weight is not None:
-        head.set_prior(_head_counts(frequencies, order))
+        head.set_prior(_head_counts(frequencies, order), frequencies.n_rows)
     return Model(
         network,
         head,

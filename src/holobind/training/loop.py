@@ -31,6 +31,7 @@ from torch.optim import AdamW, Optimizer
 from holobind import metrics
 from holobind._files import add_lines
 from holobind._types import CsrArray, RowIndex
+from holobind.codebooks import Codebook
 from holobind.data.batches import Examples, length_buckets, prediction_batches, ragged_labels
 from holobind.data.csr import checked_csr, take_rows
 from holobind.data.holdout import MAX_HELD_OUT_ROWS, holdout
@@ -345,23 +346,35 @@ class _Run:
 
 
 def optimisers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
-    """AdamW for dense gradients, with weight decay for matrices only; `RowAdam` for sparse gradients."""
-    sparse_ids = _sparse_weights(model)
+    """AdamW for dense gradients, with weight decay for matrices only; `RowAdam` for sparse gradients.
+
+    Label vectors that are trained have an AdamW and a learning rate of their own, and no weight decay.
+    """
+    sparse_ids, label_ids = _sparse_weights(model), _label_vectors(model)
     trained = [p for p in model.parameters() if p.requires_grad]
     sparse = [p for p in trained if id(p) in sparse_ids]
-    dense = [p for p in trained if id(p) not in sparse_ids]
+    labels = [p for p in trained if id(p) in label_ids]
+    dense = [p for p in trained if id(p) not in sparse_ids | label_ids]
     groups = [
         {"params": [p for p in dense if p.ndim > 1], "weight_decay": config.weight_decay},
         {"params": [p for p in dense if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    rate = config.resolve(1).learning_rate
-    assert rate is not None
+    resolved = config.resolve(1)
+    rate, label_rate = resolved.learning_rate, resolved.label_learning_rate
+    assert rate is not None and label_rate is not None
     found: list[Optimizer] = []
     if dense:
         found.append(AdamW([g for g in groups if g["params"]], lr=rate, fused=True))
     if sparse:
         found.append(RowAdam(sparse, lr=rate if config.feature_learning_rate is None else config.feature_learning_rate))
+    if labels:
+        found.append(AdamW(labels, lr=label_rate, weight_decay=0.0, fused=True))
     return found
+
+
+def _label_vectors(model: nn.Module) -> set[int]:
+    """The ids of parameters that are label vectors."""
+    return {id(p) for m in model.modules() if isinstance(m, Codebook) for p in m.parameters()}
 
 
 def _sparse_weights(model: nn.Module) -> set[int]:
