@@ -1,4 +1,4 @@
-"""Plots of training: the curves of one model, and a comparison of several models."""
+"""Plots: the training of one model, a comparison of several models, and the reliability of probabilities."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -79,6 +79,26 @@ def comparison(rows: Sequence[dict[str, Any]], path: Path, title: str) -> None:
         title="model (number of parameters, also shown by the area of the disc)",
         title_fontsize=9,
     )
+    _save(figure, path)
+
+
+def reliability(bins: Sequence[tuple[float, float, int]], title: str, path: Path) -> None:
+    """Write a PNG of the fraction of hits against the probability; the area of a disc is the number of labels.
+
+    bins   (mean probability, fraction of hits, number of labels) of each bin
+    """
+    figure, axes = _figure(5.6, 5.4)
+    total = max(sum(n for _, _, n in bins), 1)
+    error = sum(abs(p - hit) * n for p, hit, n in bins) / total
+    axes.plot([0, 1], [0, 1], color="grey", linestyle=":", linewidth=1, zorder=1)
+    axes.vlines([p for p, _, _ in bins], [p for p, _, _ in bins], [hit for _, hit, _ in bins], color="tab:red", lw=1.5)
+    areas = [12 + MAX_MARKER_AREA * n / total for _, _, n in bins]
+    axes.scatter([p for p, _, _ in bins], [hit for _, hit, _ in bins], s=areas, color=LOSS_COLOUR, alpha=0.45, lw=0)
+    axes.plot([p for p, _, _ in bins], [hit for _, hit, _ in bins], color=LOSS_COLOUR, marker="o", ms=3, lw=1)
+    axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
+    axes.set(xlabel="predicted probability of the five best labels", ylabel="fraction that is right")
+    axes.set_title(f"{title}\nexpected calibration error {error:.2%}; area: number of labels", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
     _save(figure, path)
 
 

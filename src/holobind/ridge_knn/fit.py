@@ -21,6 +21,7 @@ from scipy.sparse import csr_array, vstack
 from torch import Tensor
 
 from holobind._types import CsrArray, ProgressCallback, RowIndex
+from holobind.calibration import Calibration, calibrate
 from holobind.codebooks import Codebook, OrbitCodebook
 from holobind.data.csr import binary_labels, canonical_csr, checked_csr
 from holobind.data.holdout import MAX_HELD_OUT_ROWS, folds, holdout
@@ -71,11 +72,13 @@ class RidgeKnnFit:
     network      the fitted network
     solution     the ridge regression on all rows; its `validation` is that of the choice of l2
     validation   every setting of the kNN term and the forest that was tried
+    calibration  of the scores of held-out rows to probabilities; None if no rows were held out, or too few
     """
 
     network: RidgeKnn
     solution: RidgeSolution
     validation: list[KnnChoice]
+    calibration: Calibration | None = None
 
     def summary(self) -> dict[str, Any]:
         """How it was fitted, as JSON values for a model's metadata.
@@ -128,6 +131,7 @@ def fit_ridge_knn(
     l2_validation: list[tuple[float, float]] = []
     knn_validation: list[KnnChoice] = []
     solution: RidgeSolution | None = None
+    calibration: Calibration | None = None
     if X.shape[0] >= MIN_ROWS_TO_VALIDATE:
         try_forest = knn_weight != 0 and _suits_forest(*X.shape)
         outputs = []
@@ -142,10 +146,11 @@ def fit_ridge_knn(
             network = ridge.network(solution, X[kept], Y[kept], trial, forest)
             outputs.append(_held_out_outputs(network, X[held], Y[held]))
         choice, knn_validation = _choose_knn(codebook, outputs, knn_weight)
+        calibration = _calibrate(codebook, outputs, choice)
     solution = ridge.solve(X, Y, l2, start=solution)
     forest = fit_forest(X, Y, seed=seed, on_progress=on_progress) if choice.forest_weight else None
     network = ridge.network(solution, X, Y, choice, forest)
-    return RidgeKnnFit(network, replace(solution, validation=l2_validation), knn_validation)
+    return RidgeKnnFit(network, replace(solution, validation=l2_validation), knn_validation, calibration)
 
 
 def update_ridge_knn(network: RidgeKnn, X: CsrArray, Y: CsrArray, l2: float | None, n_seen: int) -> RidgeKnn:
@@ -290,6 +295,12 @@ def _held_out_outputs(network: RidgeKnn, X: CsrArray, Y: CsrArray) -> _HeldOutOu
             term = encoder.knn_term(search(X), FOREST_SIMILARITY_POWER, 1.0)
             forest_residuals[idf_power] = torch.from_numpy(encoder.sum_terms([term], n))
     return _HeldOutOutputs(Y, linear, residuals, forest, forest_residuals)
+
+
+def _calibrate(codebook: Codebook, outputs: list[_HeldOutOutputs], choice: KnnChoice) -> Calibration | None:
+    """The calibration of the scores that the final choice gives to held-out rows."""
+    v = torch.cat([fold.output(choice) for fold in outputs])
+    return calibrate(lambda k: codebook.top_k(v, k), vstack([fold.Y for fold in outputs], format="csr"))
 
 
 def _choose_knn(

@@ -425,6 +425,7 @@ COMMAND_LINE_ONLY = {
 }
 ESTIMATOR_ONLY = {
     "threshold": "an option of `holobind predict`",
+    "objective": "an option of `holobind predict`",
     "verbose": "the command line has a progress bar",
 }
 

@@ -20,7 +20,7 @@ from holobind._checks import fits_memory
 from holobind._storage import encode_lines
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.data import Split, Tfidf
-from holobind.data.batches import Examples, SparseExamples, ragged_labels
+from holobind.data.batches import ExampleRows, Examples, SparseExamples, ragged_labels
 from holobind.data.csr import normalise_rows
 from holobind.errors import DataError, OptionError
 from holobind.heads import Head, HolographicHead, LinearHead
@@ -215,7 +215,9 @@ def _learn_ridge_knn(
     )
     network = fitted.network
     head = HolographicHead(None, network.n_labels, network.out_features, network.codebook_name, seed=config.seed)
-    return _assemble(network, head, inputs, config, label_names), fitted.summary()
+    model = _assemble(network, head, inputs, config, label_names)
+    model.calibration = fitted.calibration
+    return model, fitted.summary()
 
 
 def _learn_ridge(
@@ -262,6 +264,9 @@ def _train(
         warm_start=config.starts_from_ridge,
         options=asdict(config),
     )
+    held = loop.validation_split(len(inputs.split), train_config.validation_fraction, train_config.seed)[1]
+    if len(held):  # the best epoch was chosen on them, but by one metric only
+        model.calibrate(ExampleRows(examples, held), inputs.Y[held])
     summary["training"] = {
         "config": asdict(train_config),
         "history": state.history,
