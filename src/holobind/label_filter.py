@@ -49,11 +49,11 @@ def allowed_labels(
 
     Shapes: (L) -> (L)
     """
-    excluded = _label_ids("exclude", exclude, n_labels, label_names)
+    excluded = label_ids("exclude", exclude, n_labels, label_names)
     allowed = np.ones(n_labels, bool) if before is None else before.copy()
     if only is not None:
         chosen = np.zeros(n_labels, bool)
-        chosen[_label_ids("only", only, n_labels, label_names)] = True
+        chosen[label_ids("only", only, n_labels, label_names)] = True
         allowed &= chosen
     allowed[excluded] = False
     if not allowed.any():
@@ -89,7 +89,7 @@ def ranked_labels(head: Head, h: Tensor, k: int, allowed: Tensor | None = None) 
     return RankedLabels(*(torch.cat(parts) for parts in zip(*found, strict=True)))
 
 
-def _label_ids(option: str, labels: Iterable[Label], n_labels: int, names: Sequence[str] | None) -> NDArray[np.int64]:
+def label_ids(option: str, labels: Iterable[Label], n_labels: int, names: Sequence[str] | None) -> NDArray[np.int64]:
     """The ids of labels that are given by name or by id."""
     if isinstance(labels, str):
         raise OptionError(f"{option} is a list of labels; got one text, {labels[:40]!r}")

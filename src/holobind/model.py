@@ -3,6 +3,7 @@
 model.top_k(inputs, k)         the k best labels of rows of features, or of texts
 model.rank(inputs, k)          the same, with calibrated probabilities
 model.choose(inputs)           as many labels for each row as have the largest expected F1
+model.explain([text])          what made the score of a label, as parts that add up to it
 model.evaluate(split)          every metric on a split of a dataset
 model.save(path), load(path)   one .safetensors file (`model_file`)
 """
@@ -17,7 +18,7 @@ import torch
 from scipy import sparse
 from torch import Tensor, nn
 
-from holobind import metrics, model_file
+from holobind import explanation, metrics, model_file
 from holobind._threads import threaded
 from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback, RowIndex
 from holobind.calibration import N_CONTEXT, Calibration, calibrate, n_candidates
@@ -28,7 +29,7 @@ from holobind.data.batches import Examples, SparseExamples, prediction_batches
 from holobind.data.csr import checked_csr
 from holobind.errors import DataError, OptionError
 from holobind.heads import Head
-from holobind.label_filter import Allowed, Label, RankedLabels, allowed_labels, ranked_labels
+from holobind.label_filter import Allowed, Label, RankedLabels, allowed_labels, label_ids, ranked_labels
 from holobind.label_sets import Objective, Ranking, all_probabilities, choose_sets, evaluate_sets
 from holobind.networks import Network
 
@@ -267,6 +268,38 @@ class Model(nn.Module):
         if self.allowed is not None:
             probabilities[:, ~self.allowed] = 0
         return probabilities
+
+    def explain(
+        self, inputs: Inputs, labels: Sequence[Label] | None = None, k: int = 1
+    ) -> "list[explanation.Explanation]":
+        """Which words or features, and which training rows, made the scores of labels: parts that add up to them.
+
+        inputs   one text in a list, or one row of features
+        labels   names or ids; None: the k best labels
+
+        For the default model, and for linear networks, the parts are exact; for other networks they are gradient x
+        input (`holobind.explanation`).
+        """
+        examples = self.examples(inputs)
+        if len(examples) != 1:
+            raise DataError(f"explain takes one text in a list, or one row of features; got {len(examples)}")
+        scores = self.scores(inputs)[0]
+        if labels is None:
+            ids = self.top_k(inputs, min(k, self.n_labels))[1][0].tolist()
+        else:
+            ids = label_ids("explain", labels, self.n_labels, self.label_names).tolist()
+        p = None if self.calibration is None else all_probabilities(self.calibration, scores[None].copy())[0]
+        features = None if self.tfidf is None else self.tfidf.words
+        tokens = None if self.tokenizer is None else self.tokenizer.tokens
+        names = explanation.Names(self.label_names, features, tokens)
+        head_ids = self.head_label_ids(torch.tensor(ids)).tolist()
+        method, parts = explanation.explain(self.network, self.head, examples, head_ids, names)
+        texts = as_texts(inputs)
+        text = texts[0] if texts else None
+        return [
+            explanation.Explanation.of(i, names, scores, p, method, found, text)
+            for i, found in zip(ids, parts, strict=True)
+        ]
 
     def calibrate(self, inputs: Inputs, Y: CsrArray) -> None:
         """Fit the calibration to labelled rows that the model was not trained on.  Shapes: Y (rows, L)"""
