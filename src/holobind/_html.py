@@ -1,5 +1,6 @@
 """Web pages that open without a network: one file, no scripts, no links, every text escaped."""
 
+import base64
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -13,7 +14,7 @@ h1 { font-size: 1.5rem; margin: 0 0 .25rem } h2 { font-size: 1.15rem; margin: 2.
 p.note, td.note, .note { color: var(--soft) }
 table { border-collapse: collapse; width: 100%; font-size: .92rem }
 th { text-align: left; color: var(--soft); font-weight: 600; border-bottom: 2px solid var(--line) }
-th, td { padding: .28rem .6rem .28rem 0; vertical-align: top; overflow-wrap: anywhere }
+th, td { padding: .28rem .6rem .28rem 0; vertical-align: top; overflow-wrap: break-word; max-width: 34rem }
 td { border-bottom: 1px solid var(--line) }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
 .bar { position: relative; height: .9rem; min-width: 9rem; margin-top: .25rem; background:
@@ -74,6 +75,11 @@ def bar(value: float, longest: float) -> Html:
     width = 50 * min(abs(value) / longest, 1.0) if longest else 0.0
     side, colour = ("left", "--for") if value >= 0 else ("right", "--against")
     return Html(f'<div class="bar"><i style="{side}:50%;width:{width:.2f}%;background:rgb(var({colour}))"></i></div>')
+
+
+def png(content: bytes, what: str) -> str:
+    """An image, as part of the page."""
+    return f'<p><img alt="{escape(what)}" src="data:image/png;base64,{base64.b64encode(content).decode()}"></p>'
 
 
 def figures(values: Iterable[tuple[str, str]]) -> str:

@@ -1,7 +1,7 @@
 """How many labels a row gets: the set that is best by an objective, from calibrated probabilities.
 
     micro-f1        labels of at least the probability that gives the largest micro-F1 on held-out rows
-    sample-f1       the set with the largest expected F1 of the row
+    sample-f1       the set with the largest expected F1 of the row; at least one label
     precision=0.8   the largest set with an expected precision of at least 0.8; it may be empty
     recall=0.8      the smallest set with an expected recall of at least 0.8
 
@@ -134,7 +134,7 @@ def set_sizes(
         return (p >= threshold).sum(1)
     if objective.name == "sample-f1":
         chunks = [expected_f1(p[first : first + ROWS_PER_CHUNK]) for first in range(0, len(p), ROWS_PER_CHUNK)]
-        return np.concatenate([np.empty(0, np.int64), *(np.argmax(chunk, axis=1) for chunk in chunks)])
+        return np.concatenate([np.empty(0, np.int64), *(1 + np.argmax(chunk[:, 1:], axis=1) for chunk in chunks)])
     assert objective.target is not None
     sums = p.cumsum(1)
     if objective.name == "precision":

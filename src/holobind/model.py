@@ -262,6 +262,21 @@ class Model(nn.Module):
         ranking = self.rank(inputs, k, exclude=exclude, only=only, on_progress=on_progress)
         return choose_sets(ranking, objective, calibration, min_probability)
 
+    def candidates(
+        self, inputs: Inputs, objective: str | Objective = "micro-f1", *, on_progress: ProgressCallback | None = None
+    ) -> tuple[Ranking, IntArray]:
+        """The ranking that `choose` chooses from, and the ids it chooses, -1 for no label.
+
+        A model without probabilities chooses as many labels as a training row has on average.
+        """
+        objective = Objective.parse(objective)
+        n_allowed = self.n_labels if self.allowed is None else int(self.allowed.sum())
+        ranking = self.rank(inputs, min(self._n_candidates(), n_allowed), on_progress=on_progress)
+        if self.calibration is None:
+            counts, n_rows = self.frequencies
+            return ranking, ranking.ids[:, : max(round(counts.sum() / max(n_rows, 1)), 1)]
+        return ranking, choose_sets(ranking, objective, self.calibration).ids
+
     def predict_proba(self, inputs: Inputs) -> FloatArray:
         """The calibrated probability of every label; 0 for labels that may not be predicted.  Shapes: -> (rows, L)"""
         probabilities = all_probabilities(self._calibrated(), self.scores(inputs))
@@ -379,11 +394,9 @@ class Model(nn.Module):
                       does not know counts as missed
         distributed   as in `top_k`
         """
-        Y, frequencies, inputs = checked_csr(split.Y, "Y"), self.frequencies, self.inputs_of(split)
-        if label_names is not None and self.label_names is not None and list(label_names) != self.label_names:
-            Y, frequencies = self._match_names(Y, label_names)
-        elif Y.shape[1] != self.n_labels:
-            raise DataError(f"this model has {self.n_labels} labels; the data has {Y.shape[1]}")
+        inputs, (Y, _) = self.inputs_of(split), self.labels_of(split, label_names)
+        counts = np.pad(self.frequencies.counts, (0, Y.shape[1] - self.n_labels))
+        frequencies = metrics.Frequencies(counts, self.frequencies.n_rows)
         n_allowed = self.n_labels if self.allowed is None else int(self.allowed.sum())
         width = k if self.calibration is None else max(k, self._n_candidates())
         ranking = self.rank(inputs, min(width, n_allowed), distributed=distributed, on_progress=on_progress)
@@ -391,19 +404,27 @@ class Model(nn.Module):
         found = metrics.evaluate(Y, ranking.ids, trained, k=k, dataset=dataset)
         return found if self.calibration is None else replace(found, **evaluate_sets(ranking, Y, self.calibration))
 
-    def _match_names(self, Y: CsrArray, names: Sequence[str]) -> tuple[CsrArray, metrics.Frequencies]:
-        """Label sets in the model's ids; labels that it does not know get ids after its own."""
-        ids = {name: i for i, name in enumerate(self.label_names or ())}
+    def labels_of(
+        self, split: Split, label_names: Sequence[str] | None = None
+    ) -> tuple[CsrArray, Sequence[str] | None]:
+        """The label sets of a split in the model's ids, and the names of these; unknown labels get ids after its own.
+
+        label_names   of the split
+        """
+        Y, known = checked_csr(split.Y, "Y"), self.label_names
+        if label_names is None or known is None or list(label_names) == known:
+            if Y.shape[1] != self.n_labels:
+                raise DataError(f"this model has {self.n_labels} labels; the data has {Y.shape[1]}")
+            return Y, known or label_names
+        ids = {name: i for i, name in enumerate(known)}
         occurring = np.unique(Y.indices)
         new_ids = np.zeros(Y.shape[1], np.int64)
         for label in occurring.tolist():
-            new_ids[label] = ids.setdefault(names[label], len(ids))
+            new_ids[label] = ids.setdefault(label_names[label], len(ids))
         if len(occurring) and new_ids[occurring].min() >= self.n_labels:
-            raise DataError(
-                f"this model knows none of the {len(occurring)} labels of the data; one is {names[occurring[0]][:40]!r}"
-            )
-        counts = np.pad(self.frequencies.counts, (0, len(ids) - self.n_labels))
-        return _relabel(Y, new_ids, len(ids)), metrics.Frequencies(counts, self.frequencies.n_rows)
+            name = label_names[occurring[0]][:40]
+            raise DataError(f"this model knows none of the {len(occurring)} labels of the data; one is {name!r}")
+        return _relabel(Y, new_ids, len(ids)), list(ids)
 
     def inputs_of(self, split: Split) -> Inputs:
         """The inputs that this model reads: the texts of a split if it reads texts, or else its features."""

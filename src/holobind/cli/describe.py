@@ -99,9 +99,12 @@ def validation(metadata: dict[str, Any]) -> dict[str, float]:
 
 
 def metric_summary(evaluation: dict[str, Any]) -> str:
-    """P and PSP at 1, 3 and 5, of an evaluation as JSON values, in one line of text."""
+    """P and PSP at 1, 3 and 5, and the micro-F1, of an evaluation as JSON values, in one line of text."""
     wanted = [(name, k) for name in ("P", "PSP") for k in (1, 3, 5) if k <= len(evaluation.get(name, ()))]
-    return "  ".join(f"{name}@{k} {evaluation[name][k - 1]:.2f}" for name, k in wanted)
+    shown = [f"{name}@{k} {evaluation[name][k - 1]:.2f}" for name, k in wanted]
+    if "micro-F1" in evaluation.get("sets", {}):
+        shown.append(f"micro-F1 {evaluation['sets']['micro-F1']:.2f}")
+    return "  ".join(shown)
 
 
 def file_size(n_bytes: int) -> str:
