@@ -13,6 +13,7 @@ from holobind.cli import predict as predict_cli
 from holobind.cli import report as report_cli
 from holobind.cli import symbols as symbols_cli
 from holobind.cli import train as train_cli
+from holobind.cli import warm as warm_cli
 from holobind.cli.plugins import add_plugins
 
 app = typer.Typer(
@@ -34,7 +35,7 @@ def _options(
         raise typer.Exit
 
 
-for verbs in (symbols_cli, train_cli, predict_cli, explain_cli, report_cli, inspect_cli, compare_cli):
+for verbs in (symbols_cli, train_cli, predict_cli, explain_cli, report_cli, inspect_cli, compare_cli, warm_cli):
     app.add_typer(verbs.app)
 app.add_typer(data_cli.app, name="data")
 add_plugins(app)

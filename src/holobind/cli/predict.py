@@ -11,7 +11,7 @@ from typing import IO, Annotated, Any
 import typer
 
 from holobind._files import atomic_write, write_errors
-from holobind.cli.arguments import Data, Json, MaxUncompressed, ModelFile
+from holobind.cli.arguments import Data, Json, MaxUncompressed, ModelFile, Quiet
 from holobind.cli.label_options import Exclude, LabelOptions, Only, read_labels
 from holobind.cli.terminal import claim_outputs, print_json, print_rich, progress
 from holobind.errors import DataError, OptionError
@@ -30,6 +30,7 @@ def evaluate(
         Path | None, typer.Option(help="PNG of the reliability of the probabilities of the five best labels.")
     ] = None,
     max_uncompressed: MaxUncompressed = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Compute P@k, nDCG@k, PSP@k, F1 and other metrics of a model.

@@ -10,7 +10,7 @@ import typer
 from holobind import _html as html
 from holobind._checks import printable
 from holobind._files import atomic_write, write_errors
-from holobind.cli.arguments import Data, Json, MaxUncompressed, ModelFile
+from holobind.cli.arguments import Data, Json, MaxUncompressed, ModelFile, Quiet
 from holobind.cli.terminal import print_json, print_rich, progress
 from holobind.errors import DataError, FileError
 
@@ -36,6 +36,7 @@ def report(
     out: Annotated[Path, typer.Option(help="Directory of the report; it may exist if it holds nothing but one.")],
     objective: Annotated[str, typer.Option(help="What label sets are chosen by, as in `predict --auto`.")] = "micro-f1",
     max_uncompressed: MaxUncompressed = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Write a report of each label, of confused labels and of the hardest rows.

@@ -420,13 +420,14 @@ COMMAND_LINE_ONLY = {
     "plot": "`model_.metadata` has the values",
     "timings": "`model_.metadata` has them until it is saved",
     "resume": "`fit` starts anew, as everywhere in scikit-learn",
+    "quiet": "the estimator has `verbose`",
     "json": "output format",
     "max_uncompressed": "an argument of `data.load`",
 }
 ESTIMATOR_ONLY = {
     "threshold": "an option of `holobind predict`",
     "objective": "an option of `holobind predict`",
-    "verbose": "the command line has a progress bar",
+    "verbose": "the command line has progress on stderr, and `--quiet`",
 }
 
 
