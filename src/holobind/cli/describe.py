@@ -26,6 +26,8 @@ def description(model: Model) -> dict[str, Any]:
         "vocabulary": model.tokenizer and model.tokenizer.vocab_size,
         "labels": model.n_labels,
         "most frequent labels": frequent if model.label_names is None else [model.label_names[i] for i in frequent],
+        "allowed labels": model.n_labels if model.allowed is None else int(model.allowed.sum()),
+        "calibrated": model.calibration is not None,
         "training rows": model.frequencies.n_rows,
         **model.sizes(),
         "validation": _tolerant(lambda: validation(model.metadata), no_results),
@@ -43,6 +45,10 @@ def table(described: dict[str, Any]) -> Table:
         "model": described["summary"],
         "inputs": f"texts, {n_inputs:,} tokens" if described["inputs"] == "texts" else f"{n_inputs:,} features",
         "labels": f"{described['labels']:,}, most frequent: {', '.join(map(str, described['most frequent labels']))}",
+        "allowed labels": None
+        if described["allowed labels"] == described["labels"]
+        else f"{described['allowed labels']:,}, set by holobind restrict",
+        "probabilities": "calibrated on held-out rows" if described["calibrated"] else "none",
         "parameters": f"{described['parameters']:,}, {relative_count(fewer_parameters)} with a linear output layer",
         "output layer": f"{described['output layer']:,} parameters, {relative_count(fewer_outputs)} in a linear output "
         f"layer ({n_linear:,})",

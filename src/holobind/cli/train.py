@@ -92,6 +92,7 @@ def train(
                 checkpoint=checkpoint,
                 resume=resume,
                 log=log,
+                quantised=True,
             )
         except TrainingInterrupted as stopped:
             raise interrupted(

@@ -144,7 +144,7 @@ def fit_ridge_knn(
             forest = fit_forest(X[kept], Y[kept], n_trees=N_TRIAL_TREES, seed=seed) if try_forest else None
             trial = KnnChoice(0.0, 2.0, 1.0, FOREST_WEIGHT if try_forest else 0.0)
             network = ridge.network(solution, X[kept], Y[kept], trial, forest)
-            outputs.append(_held_out_outputs(network, X[held], Y[held]))
+            outputs.append(_held_out_outputs(network, X[held], Y[held], with_knn=knn_weight != 0))
         choice, knn_validation = _choose_knn(codebook, outputs, knn_weight)
         calibration = _calibrate(codebook, outputs, choice)
     solution = ridge.solve(X, Y, l2, start=solution)
@@ -261,7 +261,8 @@ class _HeldOutOutputs:
         if choice.forest_weight and self.forest is not None:
             knn = choice.knn_weight * self.forest_residuals.get(choice.idf_power, torch.zeros(()))
             return (self.linear + knn) * (1 - choice.forest_weight) + self.forest
-        return self.linear + choice.knn_weight * self.residuals[choice.idf_power, choice.similarity_power]
+        powers = choice.idf_power, choice.similarity_power
+        return self.linear + choice.knn_weight * self.residuals[powers] if choice.knn_weight else self.linear
 
 
 def _suits_forest(n_rows: int, n_features: int) -> bool:
@@ -279,13 +280,13 @@ def _label_weights(Y: CsrArray, rare_label_boost: float) -> Any:
     return rare_label_weights(np.bincount(Y.indices, minlength=Y.shape[1]), rare_label_boost)
 
 
-def _held_out_outputs(network: RidgeKnn, X: CsrArray, Y: CsrArray) -> _HeldOutOutputs:
+def _held_out_outputs(network: RidgeKnn, X: CsrArray, Y: CsrArray, with_knn: bool) -> _HeldOutOutputs:
     encoder = Encoder(network, with_knn=False)
     n = X.shape[0]
     linear = torch.from_numpy(encoder.sum_terms([encoder.linear_term(X)], n, 1.0))
     forest = None if encoder.forest is None else torch.from_numpy(encoder.sum_terms([encoder.forest_term(X)], n))
     residuals, forest_residuals = {}, {}
-    for idf_power in IDF_POWERS:
+    for idf_power in IDF_POWERS if with_knn else ():
         if search := encoder.build_knn_search(idf_power, with_forest=False):
             neighbours = search(X)
             for similarity_power in SIMILARITY_POWERS:
