@@ -18,7 +18,7 @@ and its tensors:
     n_rows              (1) int64, the number of training rows
     label_order         (L) int32, the label of each of the head's outputs, where the head orders labels differently
     label_names         where known: UTF-8 lines, compressed, as uint8
-    allowed             (L) uint8, compressed: 1 for labels that may be predicted, where not all may
+    allowed             (ceil(L / 8)) uint8: a bit for each label, 1 if it may be predicted, where not all may
     words, idf          of a model with tf-idf features: its vocabulary as lines, compressed, and (words) float32;
                         prefixes of words end in a star; a vocabulary without prefixes counts every word once
     tokens, merges      of a text network: its tokenizer's, as lines, compressed; a merge is two tokens and a blank
@@ -104,7 +104,7 @@ def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
     if model.label_order is not None:
         tensors["label_order"] = torch.from_numpy(model.label_order.astype(np.int32))
     if model.allowed is not None:
-        tensors["allowed"] = torch.from_numpy(model.allowed.astype(np.uint8))
+        tensors["allowed"] = torch.from_numpy(np.packbits(model.allowed))
     if model.label_names is not None:
         tensors["label_names"] = storage.pack_lines(model.label_names)
     if model.tfidf is not None:
@@ -123,7 +123,6 @@ def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
         header["tokenizer"], packed = _pack_tokenizer(model.tokenizer, model.max_tokens)
         tensors |= packed
     compress = [f"network.{name}" for name in network.compressed_tensors]
-    compress += ["allowed"] if model.allowed is not None else []
     storage.write(path, "model", VERSION, header, tensors, compress)
 
 
@@ -222,10 +221,11 @@ def _take_label_order(tensors: dict[str, Tensor], kind: str, n_labels: int) -> I
 
 
 def _take_allowed(tensors: dict[str, Tensor], n_labels: int) -> Allowed:
-    allowed = _take(tensors, "allowed", torch.uint8).numpy()
-    if len(allowed) != n_labels or allowed.max() != 1:
-        raise FileError(f"its allowed labels are not 0 or 1 for each of {n_labels} labels, with one 1 at least")
-    return allowed.astype(bool)
+    packed = _take(tensors, "allowed", torch.uint8).numpy()
+    bits = np.unpackbits(packed).astype(bool)
+    if len(packed) != -(-n_labels // 8) or not bits[:n_labels].any() or bits[n_labels:].any():
+        raise FileError(f"its allowed labels are not a bit for each of {n_labels} labels, with one 1 at least")
+    return bits[:n_labels]
 
 
 def _take_tfidf(tensors: dict[str, Tensor], n_features: Any) -> Tfidf:
