@@ -254,7 +254,9 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
         return self.codebook.label_range(rank, world_size)
 
     def labels_above(self, h: Tensor, threshold: float = 0.5) -> tuple[Tensor, Tensor]:
-        """All labels with a score above the threshold: the paper's rule, by which a present label scores about 1.
+        """All labels with a score above the threshold: the paper's rule for exact symbols, whose scores are about 1.
+
+        Learned outputs score lower, on a scale that depends on the loss: choose the threshold on held-out rows.
 
         Ragged sets of labels.  Shapes: (rows, in) -> (total), (rows)
         """
