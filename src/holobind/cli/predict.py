@@ -11,7 +11,19 @@ from typing import IO, Annotated, Any
 import typer
 
 from holobind._files import atomic_write, write_errors
-from holobind.cli.arguments import Data, Json, MaxUncompressed, ModelFile
+from holobind.cli.arguments import (
+    Data,
+    Format,
+    IdField,
+    Json,
+    LabelField,
+    LabelNames,
+    LabelSeparator,
+    MaxUncompressed,
+    ModelFile,
+    TextField,
+    print_description,
+)
 from holobind.cli.terminal import claim_outputs, print_json, print_rich, progress
 from holobind.errors import DataError, OptionError
 
@@ -25,6 +37,11 @@ def evaluate(
     model: ModelFile,
     data: Data,
     k: Annotated[int, typer.Option("--k", "-k", min=1, help="Largest k of the metrics.")] = 5,
+    format: Format = None,  # noqa: A002
+    text_field: TextField = None,
+    label_field: LabelField = None,
+    label_separator: LabelSeparator = None,
+    label_names: LabelNames = None,
     max_uncompressed: MaxUncompressed = None,
     as_json: Json = False,
 ) -> None:
@@ -42,7 +59,18 @@ def evaluate(
 
     loaded = hb.load(model)
     with progress() as report:
-        dataset = hb.data.load(data, max_uncompressed=max_uncompressed, on_progress=report)
+        dataset = hb.data.load(
+            data,
+            format=format,
+            text_field=text_field,
+            label_field=label_field,
+            label_separator=label_separator,
+            label_names=label_names,
+            preferred_text_field=loaded.metadata.get("text fields"),
+            max_uncompressed=max_uncompressed,
+            on_progress=report,
+        )
+        print_description(dataset)
         if dataset.tfidf is not None and not loaded.reads_texts:
             raise DataError(f"{data} has only texts, and this model reads features; train a model on texts")
         split = dataset.train if dataset.test is None else dataset.test
@@ -57,7 +85,9 @@ def evaluate(
 @app.command()
 def predict(
     model: ModelFile,
-    source: Annotated[Path, typer.Argument(metavar="INPUT", help="File, also .gz, .bz2 or .xz; - for standard input.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="INPUT", help="File, also .gz, .bz2 or .xz; a folder; - for standard input.")
+    ],
     k: Annotated[int, typer.Option("--k", "-k", min=1, help="Number of labels per line.")] = 5,
     threshold: Annotated[
         float,
@@ -67,8 +97,14 @@ def predict(
         bool, typer.Option("--names/--ids", help="Label names, if the model has them, or label ids.")
     ] = True,
     format: Annotated[  # noqa: A002
-        str | None, typer.Option(help="text, jsonl or xml.  \\[default: detected from the first line]")
+        str | None,
+        typer.Option(
+            help="text, jsonl, xml, csv, tsv, annif, fasttext, parquet or arrow.  \\[default: told from the name and "
+            "the first line]"
+        ),
     ] = None,
+    text_field: TextField = None,
+    id_field: IdField = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Write the error of an invalid line in its place, and continue.")
     ] = False,
@@ -78,12 +114,13 @@ def predict(
 ) -> None:
     """Predict the labels of each input line; write one line of JSON for each.
 
-    An input line is a text, a JSON object with "text" or "features", or a
-    sparse row in the XML-Repository format:
+    The input is a table (CSV, TSV, Parquet, a folder of texts), or lines: a
+    text, a JSON object with "text" or "features", or a sparse row in the
+    XML-Repository format. An id of the input comes back beside the labels.
 
         read json file path
 
-        {"text": "read json file path"}
+        {"id": 7, "text": "read json file path"}
 
         {"features": {"12": 0.5, "40": 1}}
 
@@ -96,9 +133,12 @@ def predict(
         holobind predict model.safetensors test.txt.xz --ids --out labels.jsonl
 
         holobind predict model.safetensors new.jsonl -k 10 --threshold 0.2
+
+        holobind predict model.safetensors new.csv --text-field title,abstract --id-field isbn
     """
     import holobind as hb
     from holobind.cli import stream
+    from holobind.data.tables import TableOptions
 
     if math.isnan(threshold):
         raise OptionError("--threshold must be a number; got nan")
@@ -108,11 +148,16 @@ def predict(
         loaded = hb.load(model)
         if path is None and sys.stdin is not None and sys.stdin.isatty():
             typer.echo("Each input line gets one output line; Ctrl-D ends.", err=True)
+        options = TableOptions.of(
+            format=format, text_field=text_field, id_field=id_field, preferred=loaded.metadata.get("text fields")
+        )
         batches = stream.predictions(
             loaded,
-            stream.read_chunks(path, max_uncompressed),
+            stream.open_input(path, options, max_uncompressed),
             k,
             format=format,
+            options=options,
+            on_layout=lambda layout: typer.echo(layout.describe(), err=True),
             source=stream.STDIN if path is None else str(path),
             names=names,
             threshold=threshold,

@@ -6,7 +6,7 @@ A directory is a dataset. `train` or `trn`, `test` or `tst` in the names of its 
     svmlight  train.svm test.svm                              the same lines; the header is a comment
     npz       X.trn.npz Y.trn.npz X.tst.npz Y.tst.npz         scipy matrices
     text      train_texts.txt train_labels.txt, and test_...  one document per line; label names, tabs or spaces between
-    tsv       train.tsv test.tsv                              a document, then its labels, separated by tabs; or a header
+    tsv       train.tsv test.tsv                              a document, then its labels, separated by tabs
     jsonl     train.jsonl test.jsonl                          {"text": "...", "labels": ["...", "..."]}; any field names
     csv       train.csv test.csv                              a header, then rows
     parquet   train.parquet test.parquet                      columns
@@ -25,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from holobind._types import CsrArray, ProgressCallback
 from holobind.data import sparse_text
@@ -88,6 +89,7 @@ def load(
     label_separator: str | None = None,
     id_field: str | None = None,
     label_names: str | Path | None = None,
+    preferred_text_field: Any = None,
     one_based: bool = False,
     cache: bool = True,
     memory_map: bool = False,
@@ -111,6 +113,7 @@ def load(
     label_field, id_field   the fields of labels and of ids
     label_separator   what stands between labels in one field; " " for white space, "none" for one label a field
     label_names   a vocabulary file with the name of each label: lines <uri> TAB name, or CSV with uri and label_en
+    preferred_text_field   text fields as `Dataset.layout` has them, which are taken where the table has all of them
     one_based     the ids of features and of labels in sparse text start at 1
     memory_map    for sparse text that is larger than memory: the matrices stay in the cache file, read-only, and the
                   operating system loads the pages that are used
@@ -129,6 +132,7 @@ def load(
         label_field=label_field,
         label_separator=label_separator,
         id_field=id_field,
+        preferred=preferred_text_field,
     )
     loader = _Loader(one_based, cache, memory_map, max_uncompressed, on_progress, table)
     with _read_errors(where):
@@ -240,9 +244,7 @@ class _Loader:
         if chosen is None:
             chosen = find_format(path, self.max_uncompressed)
         if chosen in TABLE_FORMATS:
-            table = read_table(
-                path, chosen, self.table, self.max_uncompressed, like=like, labels_known=labels_known
-            )
+            table = read_table(path, chosen, self.table, self.max_uncompressed, like=like, labels_known=labels_known)
             return _RawSplit(
                 texts=table.texts,
                 label_names=table.label_names,
@@ -295,12 +297,13 @@ class _Loader:
                 f"{folder}: there is no training split; expected train.txt, X.trn.npz and Y.trn.npz, train.jsonl, "
                 f"train.tsv, train.csv, train.parquet, or train_texts.txt and train_labels.txt"
             )
-        if vocabulary is None and (file := next((f for f in files if f.name.lower() in VOCABULARY_FILES), None)):
-            vocabulary = read_vocabulary(file, self.max_uncompressed)
+        vocabulary_files = [file for file in files if uncompressed_name(file) in VOCABULARY_FILES]
+        if vocabulary is None and vocabulary_files:
+            vocabulary = read_vocabulary(vocabulary_files[0], self.max_uncompressed)
         return _assemble(folder, found, label_names, feature_names, vocabulary)
 
     def read_folders(self, folder: Path) -> dict[str, _RawSplit]:
-        """Folders of Hugging Face datasets, or of texts with their subjects; `train` and `test` may be folders in it."""
+        """A folder of a Hugging Face dataset or of texts with their subjects, or `train` and `test` folders in it."""
         folders = {"train": folder}
         if find_format(folder) is None:
             folders = hugging_face_splits(folder) or {name: folder / name for name in ("train", "test")}

@@ -40,11 +40,11 @@ def from_parquet(path: Path, max_uncompressed: int | None) -> Source:
 
     def records(wanted: Sequence[str]) -> NumberedRecords:
         _check_types(pa, path, schema, wanted)
-        with _errors(path, pa):
-            # A text that a million rows repeat is one entry of a dictionary, and stays one in memory.
-            with pq.ParquetFile(path, read_dictionary=[name for name in strings if name in wanted]) as file:
-                batches = file.iter_batches(batch_size=BATCH_ROWS, columns=list(wanted), use_threads=False)
-                yield from _numbered(pa, path, batches, wanted, limit, _class_names(schema))
+        # A text that a million rows repeat is one entry of a dictionary, and stays one in memory.
+        shared = [name for name in strings if name in wanted]
+        with _errors(path, pa), pq.ParquetFile(path, read_dictionary=shared) as file:
+            batches = file.iter_batches(batch_size=BATCH_ROWS, columns=list(wanted), use_threads=False)
+            yield from _numbered(pa, path, batches, wanted, limit, _class_names(schema))
 
     return Source(str(path), "Parquet", _usable(pa, schema), records)
 
@@ -60,14 +60,18 @@ def from_arrow(paths: Sequence[Path], name: Path, max_uncompressed: int | None, 
         schema = reader.schema
 
     def batches(wanted: Sequence[str]) -> Iterator[Any]:
+        n_rows = 0
         for path in paths:
             with _open_arrow(pa, path) as reader:
                 if not reader.schema.equals(schema, check_metadata=False):
                     raise DataError(f"{path}: its columns are not those of {paths[0].name}")
-                for batch in reader if hasattr(reader, "read_next_batch") else map(
-                    reader.get_batch, range(reader.num_record_batches)
+                for batch in (
+                    reader
+                    if hasattr(reader, "read_next_batch")
+                    else map(reader.get_batch, range(reader.num_record_batches))
                 ):
-                    if batch.num_rows > max_rows:
+                    n_rows += batch.num_rows
+                    if n_rows > max_rows:
                         raise expansion_error(path, max_rows, "rows")
                     chosen = batch.select(list(wanted))
                     chosen.validate(full=True)  # offsets and UTF-8; nothing is read through a wrong offset
@@ -87,9 +91,8 @@ def hugging_face_files(folder: Path) -> list[Path]:
     state = _json(folder / "state.json")
     listed = state.get("_data_files") if isinstance(state, dict) else None
     names = [entry.get("filename") for entry in listed or () if isinstance(entry, dict)]
-    if not names or not all(isinstance(name, str) and name == Path(name).name and name != ".." for name in names):
-        return []
-    return [folder / name for name in names]
+    valid = [name for name in names if isinstance(name, str) and name == Path(name).name and name != ".."]
+    return [folder / name for name in valid] if len(valid) == len(names) else []
 
 
 def hugging_face_splits(folder: Path) -> dict[str, Path]:

@@ -95,7 +95,8 @@ def _ends_inside_quotes(line: str, delimiter: str, *, inside: bool) -> bool:
 
 
 def _quoted_fields(name: str, number: int, row: str, delimiter: str) -> list[str] | DataError:
-    fields, at = [], 0
+    fields: list[str] = []
+    at = 0
     while True:
         if row.startswith(QUOTE, at):
             end = at + 1
@@ -104,8 +105,8 @@ def _quoted_fields(name: str, number: int, row: str, delimiter: str) -> list[str
             after = row[end + 1 : end + 2]
             if after not in ("", delimiter):
                 return DataError(
-                    f"{name}:{number}: field {len(fields) + 1} goes on after its closing quote ({row[end : end + 20]!r}); "
-                    f"double the quotes that belong to a text"
+                    f"{name}:{number}: field {len(fields) + 1} goes on after its closing quote, "
+                    f"{row[end : end + 20]!r}; double the quotes that belong to a text"
                 )
             fields.append(row[at + 1 : end].replace(QUOTE * 2, QUOTE))
             if not after:

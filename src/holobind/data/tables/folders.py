@@ -1,7 +1,7 @@
 """Folders with one document a file, as Annif has them: `a.txt` with its subjects in `a.tsv` or `a.key`.
 
-    a.tsv   a subject a line: <uri> TAB name. The URI is the label.
-    a.key   a subject a line: its name
+a.tsv   a subject a line: <uri> TAB name. The URI is the label.
+a.key   a subject a line: its name
 """
 
 from collections.abc import Sequence

@@ -53,6 +53,11 @@ class Layout:
     strict: bool = False
     labels_are_lists: bool = False
 
+    @property
+    def is_own(self) -> bool:
+        """Whether it is the format that holobind writes, {"text": "...", "labels": [...]}: nothing was chosen."""
+        return self.strict and self.labels_are_lists and self.fields == Fields((("text", 1),), "labels", None)
+
     def text_of(self, record: Record) -> str:
         """The text fields in order, each as often as it weighs, with spaces between."""
         parts: list[str] = []
@@ -155,14 +160,12 @@ def choose_fields(
     options: TableOptions,
     *,
     labelled: bool = True,
-    remembered: TextFields | None = None,
     complete: bool = True,
 ) -> Fields:
     """Choose the fields of a table: those that the caller names, or those with the usual names.
 
-    labelled     labels are wanted
-    remembered   text fields of the model, which are taken where the table has them
-    complete     whether `available` are all fields; those of JSON lines may come later
+    labelled   labels are wanted
+    complete   whether `available` are all fields; those of JSON lines may come later
     """
     by_name: dict[str, str] = {}
     for name in available:
@@ -182,8 +185,8 @@ def choose_fields(
     text: TextFields | None = None
     if options.text is not None:
         text = tuple((given(name), weight) for name, weight in options.text)
-    elif remembered is not None and all(normalised(name) in by_name for name, _ in remembered):
-        text = tuple((by_name[normalised(name)], weight) for name, weight in remembered)
+    elif options.preferred is not None and all(normalised(name) in by_name for name, _ in options.preferred):
+        text = tuple((by_name[normalised(name)], weight) for name, weight in options.preferred)
     elif "text" not in by_name and known(TITLE) and known(BODY):
         text = tuple((name, 1) for name in dict.fromkeys(known(TITLE)[:1] + known(BODY)))
     elif names := known((*TEXT, *TITLE, *BODY)):
@@ -191,7 +194,7 @@ def choose_fields(
     taken = {name for name, _ in text or ()}
     rest = [name for name in available if name not in taken and name not in (label, id_)]
     if text is None:
-        if len(rest) != 1:
+        if len(rest) != 1 or not (labelled or complete):
             raise _which(source, "texts", "--text-field", available)
         text, rest = ((rest[0], 1),), []
     if labelled and label is None:

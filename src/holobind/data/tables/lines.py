@@ -11,7 +11,7 @@ UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 
 
 class Lines:
-    """An iterator over (number, line) of a stream. Only a line feed ends a line; a carriage return before it is removed.
+    """An iterator over (number, line) of a stream. A line feed ends a line; a carriage return before it is removed.
 
     name      of the stream, in error messages
     waiting   whether the next line needs another read of the stream

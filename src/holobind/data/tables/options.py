@@ -24,6 +24,7 @@ class TableOptions:
     label       field of the labels
     separator   what stands between the labels of one field; " " for any white space; "none" for one label a field
     id          field that is passed through to predictions
+    preferred   text fields that are taken where the table has all of them, as a model remembers them
     """
 
     format: str | None = None
@@ -31,6 +32,7 @@ class TableOptions:
     label: str | None = None
     separator: str | None = None
     id: str | None = None
+    preferred: TextFields | None = None
 
     @classmethod
     def of(
@@ -41,12 +43,14 @@ class TableOptions:
         label_field: str | None = None,
         label_separator: str | None = None,
         id_field: str | None = None,
+        preferred: Any = None,
     ) -> "TableOptions":
         """The options as a user writes them, such as text_field="title^2,abstract"."""
         if label_separator == "":
             raise OptionError("--label-separator is empty; give a character like '|', or none for one label a field")
         separator = None if label_separator is None else ESCAPES.get(label_separator, label_separator)
-        return cls(format, _text_fields(text_field), label_field, separator, id_field)
+        text = _text_fields(text_field)
+        return cls(format, text, label_field, separator, id_field, _remembered(preferred))
 
     @property
     def names(self) -> list[str]:
@@ -81,12 +85,12 @@ def _text_fields(given: str | Sequence[str] | None) -> TextFields | None:
     return tuple(found)
 
 
-def text_fields_from_json(value: Any) -> TextFields | None:
+def _remembered(value: Any) -> TextFields | None:
     """The text fields that a model file remembers, if they are valid."""
     valid = (
-        isinstance(value, list)
+        isinstance(value, list | tuple)
         and 0 < len(value) <= MAX_TEXT_FIELDS
-        and all(isinstance(pair, list) and len(pair) == 2 for pair in value)
+        and all(isinstance(pair, list | tuple) and len(pair) == 2 for pair in value)
         and all(isinstance(name, str) and type(n) is int and 1 <= n <= MAX_FIELD_WEIGHT for name, n in value)
     )
     return tuple((name, n) for name, n in value) if valid else None

@@ -9,13 +9,14 @@ from holobind.data.files import OPEN_COMPRESSED, expansion_error, read_chunks, r
 from holobind.data.tables import columnar, folders, sources
 from holobind.data.tables.layout import Fields, Layout, Record, choose_fields, choose_separator
 from holobind.data.tables.lines import Lines
-from holobind.data.tables.options import NO_SEPARATOR, TABLE_FORMATS, TableOptions, TextFields
+from holobind.data.tables.options import NO_SEPARATOR, TABLE_FORMATS, TableOptions
 from holobind.data.tables.separators import LabelCounter
 from holobind.data.tables.sources import NumberedRecords, Source
 from holobind.errors import DataError, OptionError
 
 SAMPLE_RECORDS = 2000  # from which the separator of labels is told
 HEAD_LINES = 20
+TEXT_SUFFIXES = (".csv", ".tsv", ".jsonl")
 MAGIC = {
     columnar.PARQUET_MAGIC: "parquet",
     columnar.ARROW_FILE_MAGIC: "arrow",
@@ -51,6 +52,8 @@ def find_format(path: Path, max_uncompressed: int | None = None) -> str | None:
     head = first[: 1 << 16].decode(errors="replace").removeprefix("\ufeff").split("\n")[:HEAD_LINES]
     if suffix == ".json" and "".join(head).lstrip().startswith("["):
         raise DataError(f"{path}: a JSON array; write one object a line (jq -c '.[]' does) and name it .jsonl")
+    if b"\0" in first[: 1 << 16] and suffix not in TEXT_SUFFIXES:
+        return None
     return sources.recognise(head, suffix)
 
 
@@ -95,11 +98,11 @@ def read_table(
     """
     options = options or TableOptions()
     if like is not None and options.separator is None:
-        options = replace(options, separator=like.separator or NO_SEPARATOR)
+        options = replace(options, separator=like.separator or NO_SEPARATOR, preferred=like.fields.text)
     source = open_table(path, format, options, max_uncompressed)
     if labels_known:
         options = replace(options, separator=options.separator or source.separator or NO_SEPARATOR)
-    layout, records = arrange(source, options, remembered=None if like is None else like.fields.text)
+    layout, records = arrange(source, options)
     texts: list[str] = []
     label_names: list[list[str]] = []
     counter = LabelCounter.empty()
@@ -122,9 +125,7 @@ def read_table(
     return Table(texts, label_names, layout, description)
 
 
-def arrange(
-    source: Source, options: TableOptions, *, labelled: bool = True, remembered: TextFields | None = None
-) -> tuple[Layout, NumberedRecords]:
+def arrange(source: Source, options: TableOptions, *, labelled: bool = True) -> tuple[Layout, NumberedRecords]:
     """How a table is to be read, and its records."""
     if source.plain:
         text, label = source.fields[-2:]
@@ -135,7 +136,6 @@ def arrange(
             source.fields,
             options,
             labelled=labelled,
-            remembered=remembered,
             complete=not source.strict,
         )
     layout = Layout(source.kind, fields, source.separator, source.strict)

@@ -1,7 +1,7 @@
 """Which character stands between the labels of a field, and signs that labels are misread.
 
-A `|`, or a `;` in more than a few rows, separates labels. Names have commas and spaces of their own ("Paris, France"), so
-these separate labels only where the values show it; where they may or may not, the caller is asked.
+A `|`, or a `;` in more than a few rows, separates labels. Names have commas of their own ("Paris, France"), so commas
+separate labels only where the values show it; where they may or may not, the caller is asked.
 """
 
 import json

@@ -92,7 +92,7 @@ def is_fasttext(line: str) -> bool:
 
 
 def is_header(line: str) -> bool:
-    """Whether a line can only be a header: names in all cells, among them a usual one of texts and another usual one."""
+    """Whether a line must be a header: all cells are names, one is a usual name of texts, another of a field."""
     cells = [cell.strip().strip('"') for cell in line.split(find_delimiter(line))]
     names = {normalised(cell) for cell in cells}
     return (

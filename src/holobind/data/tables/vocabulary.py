@@ -1,7 +1,7 @@
 """Names of labels from a subject vocabulary, as Annif has it.
 
-    TSV   <uri> TAB name; further columns are not read
-    CSV   a header with `uri` and `label_en` or the like
+TSV   <uri> TAB name; further columns are not read
+CSV   a header with `uri` and `label_en` or the like
 """
 
 from collections import Counter
