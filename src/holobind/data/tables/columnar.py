@@ -36,17 +36,18 @@ def from_parquet(path: Path, max_uncompressed: int | None) -> Source:
         if metadata.num_rows > (max_rows := row_limit(path.stat().st_size, max_uncompressed)):
             raise expansion_error(path, max_rows, "rows")
         schema = pq.read_schema(path)
-    strings = [column.name for column in schema if _is_string(pa, column.type)]
+        usable = _usable(pa, schema)
+    strings = [column.name for column in schema if column.name in set(usable) and _is_string(pa, column.type)]
 
     def records(wanted: Sequence[str]) -> NumberedRecords:
-        _check_types(pa, path, schema, wanted)
+        _check_types(path, usable, wanted)
         # A text that a million rows repeat is one entry of a dictionary, and stays one in memory.
         shared = [name for name in strings if name in wanted]
         with _errors(path, pa), pq.ParquetFile(path, read_dictionary=shared) as file:
             batches = file.iter_batches(batch_size=BATCH_ROWS, columns=list(wanted), use_threads=False)
             yield from _numbered(pa, path, batches, wanted, limit, _class_names(schema))
 
-    return Source(str(path), "Parquet", _usable(pa, schema), records)
+    return Source(str(path), "Parquet", usable, records)
 
 
 def from_arrow(paths: Sequence[Path], name: Path, max_uncompressed: int | None, kind: str = "Arrow") -> Source:
@@ -58,6 +59,7 @@ def from_arrow(paths: Sequence[Path], name: Path, max_uncompressed: int | None, 
     limit, max_rows = expansion_limit(n_bytes, max_uncompressed), row_limit(n_bytes, max_uncompressed)
     with _errors(name, pa), _open_arrow(pa, paths[0]) as reader:
         schema = reader.schema
+        usable = _usable(pa, schema)
 
     def batches(wanted: Sequence[str]) -> Iterator[Any]:
         n_rows = 0
@@ -79,11 +81,11 @@ def from_arrow(paths: Sequence[Path], name: Path, max_uncompressed: int | None, 
                         yield chosen.slice(first, BATCH_ROWS)
 
     def records(wanted: Sequence[str]) -> NumberedRecords:
-        _check_types(pa, name, schema, wanted)
+        _check_types(name, usable, wanted)
         with _errors(name, pa):
             yield from _numbered(pa, name, batches(wanted), wanted, limit, _class_names(schema))
 
-    return Source(str(name), kind, _usable(pa, schema), records)
+    return Source(str(name), kind, usable, records)
 
 
 def hugging_face_files(folder: Path) -> list[Path]:
@@ -222,8 +224,8 @@ def _usable(pa: Any, schema: Any) -> list[str]:
     return [column.name for column in schema if _is_usable(pa, column.type) and counts[column.name] == 1]
 
 
-def _check_types(pa: Any, path: Path, schema: Any, wanted: Sequence[str]) -> None:
-    usable = set(_usable(pa, schema))
+def _check_types(path: Path, usable: Sequence[str], wanted: Sequence[str]) -> None:
+    known = set(usable)
     for name in wanted:
-        if name not in usable:
+        if name not in known:
             raise DataError(f"{path}: the column {name[:40]!r} is no column of texts, numbers or lists of these")

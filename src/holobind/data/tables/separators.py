@@ -17,12 +17,13 @@ WHITE_SPACE = " "
 MIN_SEPARATED = 0.02  # of the rows, so that a character is more than an accident
 MIN_LONG = 0.05  # of the rows with a comma, which have three parts or more
 MIN_REPEATED = 0.8  # of the parts between commas, which occur in several values
+MIN_ALONE = 0.6  # of the words of values with spaces, which are values themselves
 NEARLY_ALL = 0.9  # of the labels that occur once
 MIN_ROWS = 20  # for a judgement about labels that occur once
 MAX_LABELS_PER_ROW = 1.05
 URI = re.compile(r"<?[a-zA-Z][a-zA-Z0-9+.-]*:[^\s<>]+>?")
 BETWEEN_ITEMS = re.compile(r"[\s,]*")
-LIST_ITEM = re.compile(r"""(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([^\s,'"\[\]]+))""")
+LIST_ITEM = re.compile(r"""(?:'((?:[^'\\]|\\.)*)'|"((?:[^"\\]|\\.)*)"|([\w.:/#+-]+))""")
 HINT = "pass --label-separator '{}' if it separates labels, or --label-separator none if it is part of their names"
 
 
@@ -56,7 +57,9 @@ def find_separator(values: Sequence[str], where: str) -> str | None:
     for separator in (";", "\t"):
         if sum(separator in value for value in values) >= MIN_SEPARATED * len(values):
             return separator
-    return _judge_commas(values, where)
+    if (separator := _judge_commas(values, where)) is None:
+        _judge_spaces(values, where)
+    return separator
 
 
 def _judge_commas(values: list[str], where: str) -> str | None:
@@ -80,6 +83,17 @@ def _judge_commas(values: list[str], where: str) -> str | None:
         example = max(with_comma[:100], key=lambda value: (value.count(","), -len(value)))
         raise DataError(f"{where} has commas, as in {example[:60]!r}: {HINT.format(',')}")
     return None
+
+
+def _judge_spaces(values: list[str], where: str) -> None:
+    """Ask where most words of the values are values themselves, and there are more values than words."""
+    wholes = set(values)
+    words = [word for value in values if " " in value for word in value.split()]
+    if len(values) < MIN_ROWS or len(words) < 2 * MIN_SEPARATED * len(values) or len(wholes) <= len(set(words)):
+        return
+    if sum(word in wholes for word in words) >= MIN_ALONE * len(words):
+        example = next(value for value in values if " " in value)
+        raise DataError(f"{where} has spaces, as in {example[:60]!r}: {HINT.format(WHITE_SPACE)}")
 
 
 @dataclass

@@ -109,11 +109,11 @@ def _csv(lines: Lines, options: TableOptions, labelled: bool) -> Source:
     rows = split_rows(lines, delimiter)
     if options.numbered:
         return _table(lines, rows, KINDS[delimiter] + " without a header", None, options)
-    header = next(rows, (1, list[str]()))[1]
+    header = next(rows, (1, ["text", "labels"]))[1]  # a file without any row has no rows
     if isinstance(header, DataError):
         raise header
     known = any(normalised(cell) in KNOWN for cell in header)
-    if header and not known and not options.names:
+    if not known and not options.names:
         raise DataError(
             f"{lines.name}: its first row, {shown(header)}, has no usual name of a field like text or labels; pass "
             f"--text-field and --label-field with names of that row, or with numbers from 1 if the file has no header"
