@@ -1,6 +1,7 @@
 """The scikit-learn estimator: `training.learn` behind fit, predict and score."""
 
 import sys
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from holobind import model as models
+from holobind._columns import as_list
 from holobind._targets import Targets, sorted_labels, top_k_matrix
 from holobind._types import CsrArray, FloatArray, IntArray
 from holobind.data import Split
@@ -40,16 +42,20 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         clf.top_k(X, 5)         scores and label ids, best first
         clf.save("model.safetensors")
 
-    X is a matrix of features, sparse or dense, or with text=True a list of texts, whose tf-idf becomes part of the
-    model; with network="cnn" or "lstm", their tokenizer does. y is one of
+    X is a matrix of features, sparse or dense, or texts, whose tf-idf becomes part of the model; with network="cnn" or
+    "lstm", their tokenizer does. Texts come as a list, an array, a generator, or a column of pandas, polars, Arrow or a
+    Hugging Face dataset; the columns of a frame of texts are joined. y is one of
 
     - a vector with one class for each row;
     - a list of sets (or lists, or tuples) of label names;
     - an indicator matrix, sparse or dense. A list of lists of 0 and 1, all of one length, is also read as an indicator,
       as everywhere in scikit-learn: give label ids as sets.
 
+    y may be a column or a generator, too.
+
     Parameters
     ----------
+    text : X must be texts. False takes texts where X has them.
     threshold : predict a label where its score is above this. None chooses the number of labels of each row by
         `objective`; a model without probabilities predicts as many as a training row has on average. It has no effect
         where y has one class for each row.
@@ -62,7 +68,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     ----------
     model_ : the `holobind.Model`
     classes_ : the label names in order of their ids; 0 to L - 1 for an indicator
-    n_features_in_, feature_names_in_ : as everywhere in scikit-learn, but not with text=True
+    n_features_in_, feature_names_in_ : as everywhere in scikit-learn, but not where X has texts
 
     It passes scikit-learn's `check_estimator` without exemptions. `GridSearchCV` inspects y to choose its folds and
     refuses label sets: give it folds, cv=KFold(5), or an indicator.
@@ -170,7 +176,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         all rows so far. That is less accurate than solving all rows at once, the more so the smaller the calls are, but
         their order does not matter. Rows are stored for kNN only if `knn_weight` is given, or if `fit` came before. Any
         other network is trained for one pass at a constant learning rate, with nothing held out and a new optimiser.
-        The vocabulary of a model with text=True is that of the first call.
+        The vocabulary of a model of texts is that of the first call.
         """
         config, train_config = self._configs()
         if not hasattr(self, "model_"):
@@ -180,6 +186,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             )
         if classes is not None and not np.array_equal(sorted_labels(classes), self.classes_):
             raise DataError("classes are others than in the first call of partial_fit; call fit to start anew")
+        y = as_list(y)
         split = self._split(X, self.targets_.to_csr(y), y)
         partial_fit(self.model_, split, config, train_config, self.n_updates_)
         self.n_updates_ += 1
@@ -232,9 +239,18 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return scores[:, 1] - scores[:, 0] if binary else scores
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """P@1: the fraction of rows whose best label is right. For one class a row, this is the accuracy."""
+        """P@1: the fraction of rows whose best label is right. For one class a row, this is the accuracy.
+
+        Labels that training did not have cannot be predicted: they count as misses, and a warning says how many.
+        """
+        y = as_list(y)
         best = self.top_k(X, 1)[1][:, 0]
         check_consistent_length(best, y, sample_weight)
+        y, n_unseen = self.targets_.known(y)
+        if n_unseen:
+            warnings.warn(
+                f"{n_unseen:,} labels of y were not seen in training; they count as misses", UserWarning, stacklevel=2
+            )
         if self.targets_.kind == "classes":
             right = self.classes_[best] == np.asarray(y)
         else:
@@ -285,8 +301,11 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def _fit(
         self, X: Any, y: Any, config: ModelConfig, train_config: TrainConfig, classes: Iterable[Any] | None = None
     ) -> Self:
+        y = as_list(y)
         targets = Targets.of(y, classes)
         split = self._split(X, targets.to_csr(y), y, reset=True)
+        if split.texts is not None and not config.reads_tokens:
+            config = replace(config, text=True)
         callbacks = Callbacks(on_solve=_report_solving, on_train=_report_training) if self.verbose else None
         model = learn(split, config, train_config, label_names=targets.label_names, callbacks=callbacks)
         self._adopt(model, targets)
@@ -301,7 +320,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """Rows as `learn` takes them."""
         inputs = self._checked(X, reset)
         check_consistent_length(inputs, y)
-        if self.text:
+        if isinstance(inputs, list):
             no_features = from_arrays(np.empty(0, np.float32), np.empty(0), np.zeros(len(inputs) + 1), (len(inputs), 0))
             return Split(no_features, Y, inputs)
         return Split(inputs, Y)
@@ -311,10 +330,14 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return self._checked(X, reset=False)
 
     def _checked(self, X: Any, reset: bool) -> Any:
-        if self.text:
-            texts = models.as_texts(X)
-            if texts is None:
-                raise DataError(f"with text=True, X is a list of texts; got {type(X).__name__}")
+        """X as a list of texts, or as a matrix of features."""
+        wants_texts = self.text if reset else self.text or self.model_.reads_texts
+        X = as_list(X)
+        texts = None if sparse.issparse(X) else models.as_texts(X)
+        if wants_texts and texts is None:
+            reason = "with text=True" if self.text else "for a model of texts"
+            raise DataError(f"{reason}, X is a list of texts; got {type(X).__name__}")
+        if texts or wants_texts:
             return texts
         if sparse.issparse(X):
             check_ids(X, "X")  # before scikit-learn converts it

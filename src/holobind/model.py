@@ -19,6 +19,7 @@ from scipy import sparse
 from torch import Tensor, nn
 
 from holobind import explanation, metrics, model_file
+from holobind._columns import as_list, joined_texts
 from holobind._threads import threaded
 from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback, RowIndex
 from holobind.calibration import N_CONTEXT, Calibration, calibrate, n_candidates
@@ -126,6 +127,7 @@ class Model(nn.Module):
 
     def examples(self, inputs: Inputs) -> Examples:
         """Inputs as the network takes them. They are rows of features, or texts if the model reads texts."""
+        inputs = as_list(inputs)
         texts = as_texts(inputs)
         if texts is not None and self.tokenizer is not None:
             return self.tokenizer.encode(texts, self.max_tokens)
@@ -479,13 +481,17 @@ def as_texts(inputs: Inputs) -> list[str] | None:
     """The inputs as a list, if they are texts, or if there are none."""
     if isinstance(inputs, str):
         raise DataError(f"texts come in a list; got one text, {inputs[:40]!r}")
+    inputs = as_list(inputs)
     if getattr(inputs, "ndim", None) == 1 and hasattr(inputs, "tolist"):  # an array, or a column of a table
         inputs = inputs.tolist()
+    elif (joined := joined_texts(inputs)) is not None:
+        inputs = joined
     if not isinstance(inputs, Sequence) or (inputs and not isinstance(inputs[0], str)):
         return None
     for i, text in enumerate(inputs):
         if not isinstance(text, str):
-            raise DataError(f"the first input is a text, but number {i + 1} is {type(text).__name__}")
+            got = type(text).__name__
+            raise DataError(f"the first input is a text, but number {i + 1} is {got}; put '' where a text is missing")
     return list(inputs)
 
 

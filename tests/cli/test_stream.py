@@ -220,8 +220,10 @@ def test_input_that_a_model_cannot_read_is_an_error(text_model, feature_model):
         predict(model, b'{"text": "red"}\n')
     with pytest.raises(OptionError, match="reads 92 features, not texts"):
         predict(model, b"red\n", format="text")
-    with pytest.raises(OptionError, match="format 'csv' is unknown"):
-        predict(model, b"red\n", format="csv")
+    with pytest.raises(OptionError, match="format 'docx' is unknown"):
+        predict(model, b"red\n", format="docx")
+    with pytest.raises(OptionError, match="reads 92 features, not texts"):
+        predict(model, b"id,text\n1,red\n", format="csv")
     with pytest.raises(DataError, match="the header declares 7 features; this model reads 92"):
         predict(model, b"1 7 3\n1 0:1\n")
     with pytest.raises(DataError, match=r"the header declares 7 features; .* made from texts; give it the texts"):

@@ -10,7 +10,19 @@ import typer
 from holobind import _html as html
 from holobind._checks import printable
 from holobind._files import atomic_write, write_errors
-from holobind.cli.arguments import Data, Json, MaxUncompressed, ModelFile, Quiet
+from holobind.cli.arguments import (
+    Data,
+    Format,
+    Json,
+    LabelField,
+    LabelNames,
+    LabelSeparator,
+    MaxUncompressed,
+    ModelFile,
+    Quiet,
+    TextField,
+    print_description,
+)
 from holobind.cli.terminal import print_json, print_rich, progress
 from holobind.errors import DataError, FileError
 
@@ -35,6 +47,11 @@ def report(
     data: Data,
     out: Annotated[Path, typer.Option(help="Directory of the report; it may exist if it holds nothing but one.")],
     objective: Annotated[str, typer.Option(help="What label sets are chosen by, as in `predict --auto`.")] = "micro-f1",
+    format: Format = None,  # noqa: A002
+    text_field: TextField = None,
+    label_field: LabelField = None,
+    label_separator: LabelSeparator = None,
+    label_names: LabelNames = None,
     max_uncompressed: MaxUncompressed = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -56,7 +73,18 @@ def report(
     _check_directory(out)
     loaded = hb.load(model)
     with progress() as show:
-        dataset = hb.data.load(data, max_uncompressed=max_uncompressed, on_progress=show)
+        dataset = hb.data.load(
+            data,
+            format=format,
+            text_field=text_field,
+            label_field=label_field,
+            label_separator=label_separator,
+            label_names=label_names,
+            preferred_text_field=loaded.metadata.get("text fields"),
+            max_uncompressed=max_uncompressed,
+            on_progress=show,
+        )
+        print_description(dataset)
         if dataset.tfidf is not None and not loaded.reads_texts:
             raise DataError(f"{data} has only texts, and this model reads features; train a model on texts")
         split = dataset.train if dataset.test is None else dataset.test

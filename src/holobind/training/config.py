@@ -432,7 +432,10 @@ COMMAND_LINE_ONLY = {
     "resume": "`fit` starts anew, as everywhere in scikit-learn",
     "quiet": "the estimator has `verbose`",
     "json": "output format",
-    "max_uncompressed": "an argument of `data.load`",
+    **dict.fromkeys(
+        ("format", "text_field", "label_field", "label_separator", "label_names", "max_uncompressed"),
+        "an argument of `data.load`",
+    ),
 }
 ESTIMATOR_ONLY = {
     "threshold": "an option of `holobind predict`",
