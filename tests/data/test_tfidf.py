@@ -99,7 +99,7 @@ def test_a_text_keeps_its_largest_features_and_with_words_only_all(monkeypatch):
 def test_fit_and_transform_give_the_same_features(texts):
     fitted, X = Tfidf.fit(texts)
     assert identical(fitted.transform(texts), X)
-    assert identical(Tfidf(fitted.words, fitted.idf).transform(texts), X)
+    assert identical(Tfidf(fitted.words, fitted.idf, fitted.analyzer).transform(texts), X)
 
 
 @given(documents)
