@@ -1,6 +1,7 @@
 """The scikit-learn estimator: `training.learn` behind fit, predict and score."""
 
 import sys
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +17,9 @@ from holobind import model as models
 from holobind._targets import Targets, sorted_labels, top_k_matrix
 from holobind._types import CsrArray, FloatArray, IntArray
 from holobind.data import Split
-from holobind.data.csr import check_ids, from_arrays
-from holobind.errors import DataError, FileError
+from holobind.data.batches import Examples
+from holobind.data.csr import check_ids, clear_rows, from_arrays
+from holobind.errors import DataError, FileError, OptionError
 from holobind.training.config import OPTIONS, ModelConfig, TrainConfig, TrainState, split_options
 from holobind.training.learning import Callbacks, learn, partial_fit
 
@@ -40,6 +42,9 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     Parameters
     ----------
+    vectorizer : with text=True, a TfidfVectorizer, CountVectorizer or HashingVectorizer of scikit-learn that makes the
+        features, in place of our own tf-idf. A copy of it is fitted. Its settings must be plain, because a model file
+        stores them as JSON: a function, such as tokenizer=, is refused.
     threshold : predict a label where its score is above this. None predicts the best labels of every row, as many as a
         training row has on average, because the scores of rare labels seldom reach a common threshold. It has no effect
         where y has one class for each row.
@@ -52,6 +57,10 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     model_ : the `holobind.Model`
     classes_ : the label names in order of their ids; 0 to L - 1 for an indicator
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn, but not with text=True
+
+    A row without any word or feature that the model knows says nothing about its labels. `predict` gives it no label
+    where y has label sets or is an indicator; one class a row has to be some class, the best on average. The other
+    methods return the scores of such a row, which are the same for all of them. The first time, a warning says so.
 
     It passes scikit-learn's `check_estimator` without exemptions. `GridSearchCV` inspects y to choose its folds and
     refuses label sets: give it folds, cv=KFold(5), or an indicator.
@@ -78,6 +87,9 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         feature_dropout: float | None = None,
         normalise: bool = True,
         text: bool = False,
+        analyzer: str = "auto",
+        encoder: str | Path | None = None,
+        encoder_weight: float | None = None,
         l2: float | None = None,
         knn_weight: float | None = None,
         rare_label_boost: float = 0.1,
@@ -101,6 +113,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         metric: str = "P@1",
         precision: str = "32-true",
         time_limit: float | None = None,
+        vectorizer: Any = None,
         threshold: float | None = None,
         verbose: bool = False,
     ) -> None:
@@ -116,6 +129,9 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.feature_dropout = feature_dropout
         self.normalise = normalise
         self.text = text
+        self.analyzer = analyzer
+        self.encoder = encoder
+        self.encoder_weight = encoder_weight
         self.l2 = l2
         self.knn_weight = knn_weight
         self.rare_label_boost = rare_label_boost
@@ -139,6 +155,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.metric = metric
         self.precision = precision
         self.time_limit = time_limit
+        self.vectorizer = vectorizer
         self.threshold = threshold
         self.verbose = verbose
 
@@ -177,9 +194,12 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """
         inputs = self._inputs(X)
         if self.targets_.kind != "classes" and self.threshold is not None:
-            return self.targets_.from_csr(self.model_.labels_above(inputs, self.threshold))
-        _, ids = self.model_.top_k(inputs, self._labels_per_row())
-        return self.targets_.from_csr(top_k_matrix(ids, self.model_.n_labels))
+            found = self.model_.labels_above(inputs, self.threshold)
+        else:
+            found = top_k_matrix(self.model_.top_k(inputs, self._labels_per_row())[1], self.model_.n_labels)
+        if self.targets_.kind != "classes" and (empty := inputs.empty_rows()).any():
+            found = clear_rows(found, empty)
+        return self.targets_.from_csr(found)
 
     def top_k(self, X: Any, k: int = 5) -> tuple[FloatArray, IntArray]:
         """The k best labels of each row: their scores, best first, and their ids, which index `classes_`.
@@ -218,15 +238,17 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.model_.save(path)
 
     @classmethod
-    def load(cls, path: str | Path) -> "HolographicClassifier":
-        """The estimator of a model file, also of one that the command line wrote."""
-        model = models.load(path)
+    def load(cls, path: str | Path, *, encoder: str | Path | None = None) -> "HolographicClassifier":
+        """The estimator of a model file, also of one that the command line wrote; `encoder` as in `holobind.load`."""
+        model = models.load(path, encoder=encoder)
         targets, options = (model.metadata.get(name, {}) for name in ("estimator", "config"))
         try:
             known = {name: _python_value(value) for name, value in dict(options).items() if name in OPTIONS}
             split_options(known)
             threshold = dict(targets).get("threshold")
             estimator = cls(**{**known, "text": model.reads_texts}, threshold=threshold and float(threshold))
+            if hasattr(model.tfidf, "unfitted"):
+                estimator.vectorizer = model.tfidf.unfitted()
             estimator._adopt(model, Targets.from_json(targets, model.label_names, model.n_labels))
         except (DataError, TypeError, ValueError) as error:
             raise FileError(f"{path} has no valid options of an estimator: {error}") from error
@@ -251,13 +273,22 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     ) -> Self:
         targets = Targets.of(y, classes)
         split = self._split(X, targets.to_csr(y), y, reset=True)
+        features = None
+        if self.vectorizer is not None:
+            from holobind.data.vectorizers import SklearnFeatures
+
+            if not self.text or config.reads_tokens:
+                raise OptionError("vectorizer makes features of texts: give text=True, and network 'linear' or 'fc'")
+            features, rows = SklearnFeatures.fit(self.vectorizer, split.texts)
+            split, config = replace(split, X=rows), replace(config, text=None)
         callbacks = Callbacks(on_solve=_report_solving, on_train=_report_training) if self.verbose else None
-        model = learn(split, config, train_config, label_names=targets.label_names, callbacks=callbacks)
+        model = learn(split, config, train_config, label_names=targets.label_names, tfidf=features, callbacks=callbacks)
         self._adopt(model, targets)
         return self
 
     def _adopt(self, model: models.Model, targets: Targets) -> None:
         self.model_, self.targets_, self.classes_, self.n_updates_ = model, targets, targets.classes, 1
+        self._warned = False
         if model.tfidf is None and model.network.n_features is not None:
             self.n_features_in_ = model.network.n_features
 
@@ -270,9 +301,18 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             return Split(no_features, Y, inputs)
         return Split(inputs, Y)
 
-    def _inputs(self, X: Any) -> Any:
+    def _inputs(self, X: Any) -> Examples:
         check_is_fitted(self)
-        return self._checked(X, reset=False)
+        examples = self.model_.examples(self._checked(X, reset=False))
+        n_empty = int(examples.empty_rows().sum())
+        if n_empty and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{n_empty} of {len(examples)} rows have no word or feature that the model knows: they get no labels, "
+                "or the most likely class",
+                stacklevel=3,
+            )
+        return examples
 
     def _checked(self, X: Any, reset: bool) -> Any:
         if self.text:

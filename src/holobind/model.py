@@ -27,7 +27,9 @@ from holobind.heads import Head
 from holobind.networks import Network
 
 if TYPE_CHECKING:
+    from holobind.data.encoder_features import EncoderFeatures
     from holobind.data.tokenizer import Tokenizer
+    from holobind.data.vectorizers import SklearnFeatures
 
 Inputs = Any  # a scipy sparse matrix, a dense array, or a sequence of texts
 Result = TypeVar("Result")
@@ -40,6 +42,8 @@ class Model(nn.Module):
     """A network and its head, with what they need to take raw inputs and to name labels.
 
     frequencies   how often each label occurs in training
+    tfidf         how texts become features
+    encoder       embeddings of texts that are features beside those of `tfidf`
     label_order   the label of each of the head's outputs, where the head orders labels differently
     metadata      how it was made: options, data, metrics; any JSON. A file does not keep "timings"
     """
@@ -54,7 +58,8 @@ class Model(nn.Module):
         frequencies: metrics.Frequencies,
         *,
         normalise: bool = True,
-        tfidf: Tfidf | None = None,
+        tfidf: "Tfidf | SklearnFeatures | None" = None,
+        encoder: "EncoderFeatures | None" = None,
         tokenizer: "Tokenizer | None" = None,
         max_tokens: int = DEFAULT_MAX_TOKENS,
         label_names: Sequence[str] | None = None,
@@ -63,7 +68,7 @@ class Model(nn.Module):
     ) -> None:
         super().__init__()
         self.network, self.head = network, head
-        self.frequencies, self.normalise, self.tfidf = frequencies, normalise, tfidf
+        self.frequencies, self.normalise, self.tfidf, self.encoder = frequencies, normalise, tfidf, encoder
         self.tokenizer, self.max_tokens = tokenizer, max_tokens
         self.label_names = None if label_names is None else list(label_names)
         self.metadata = metadata or {}
@@ -109,23 +114,35 @@ class Model(nn.Module):
             scores, found = self._distributed_top_k(h, k) if distributed else self.head.top_k(h, k)
             return scores, found if self._label_order is None else self._label_order[found]
 
-    def examples(self, inputs: Inputs) -> Examples:
-        """Inputs as the network takes them. They are rows of features, or texts if the model reads texts."""
+    def examples(
+        self, inputs: Inputs, *, cache: bool = False, on_progress: ProgressCallback | None = None
+    ) -> Examples:
+        """Inputs as the network takes them. They are rows of features, or texts if the model reads texts.
+
+        `empty_rows()` of the examples says which of them have no feature that the model knows.
+
+        cache   keep the embeddings of an encoder in the cache directory
+        """
+        if hasattr(inputs, "empty_rows"):
+            return inputs
         texts = as_texts(inputs)
         if texts is not None and self.tokenizer is not None:
             return self.tokenizer.encode(texts, self.max_tokens)
         if texts and self.tfidf is None:
             raise DataError("this model was trained on features and cannot read texts; give it rows of features")
         if texts is not None and self.tfidf is not None:
-            return SparseExamples(self.tfidf.transform(texts), self.normalise)
+            X = self.tfidf.transform(texts)
+            if self.encoder is not None:
+                X = self.encoder.append_to(X, texts, cache=cache, on_progress=on_progress)
+            return SparseExamples(X, self.normalise)
         wanted = self.network.n_features
         if wanted is None:
             raise DataError("this model reads texts; got features")
-        X: Any = sparse.csr_array((0, wanted), dtype=np.float32) if texts is not None else _feature_rows(inputs)
-        if X.ndim != 2 or X.shape[1] != wanted:
+        rows: Any = sparse.csr_array((0, wanted), dtype=np.float32) if texts is not None else _feature_rows(inputs)
+        if rows.ndim != 2 or rows.shape[1] != wanted:
             hint = "" if self.tfidf is None else ", which it makes from texts: give it texts, or train with --no-text"
-            raise DataError(f"this model reads {wanted} features a row{hint}; got a matrix of shape {X.shape}")
-        return SparseExamples(checked_csr(X, "the features"), self.normalise)  # each feature once: rows have a length
+            raise DataError(f"this model reads {wanted} features a row{hint}; got a matrix of shape {rows.shape}")
+        return SparseExamples(checked_csr(rows, "the features"), self.normalise)  # each feature once: rows have a length
 
     def map_outputs(
         self,
@@ -141,7 +158,7 @@ class Model(nn.Module):
 
         parallel   False: one batch after the other, as collective operations of several processes need it
         """
-        examples = inputs if hasattr(inputs, "batch") else self.examples(inputs)
+        examples = self.examples(inputs)
         done = 0
 
         def work(rows: RowIndex) -> tuple[RowIndex, Result]:
@@ -168,6 +185,9 @@ class Model(nn.Module):
         self, inputs: Inputs, k: int = 5, *, distributed: bool = False, on_progress: ProgressCallback | None = None
     ) -> tuple[FloatArray, IntArray]:
         """The k best labels of each row: their scores, best first, and their ids.  Shapes: -> 2 x (rows, k)
+
+        A row without any feature that the model knows gets the labels that are best on average; `examples(inputs)`
+        gives inputs that this method takes, too, and says which rows these are.
 
         distributed   all processes of torch.distributed call this with the same inputs; each scores a range of the
                       labels, and all get the same result
@@ -239,7 +259,8 @@ class Model(nn.Module):
             Y, frequencies = self._match_names(Y, label_names)
         elif Y.shape[1] != self.n_labels:
             raise DataError(f"this model has {self.n_labels} labels; the data has {Y.shape[1]}")
-        top = self.top_k(inputs, min(k, self.n_labels), distributed=distributed, on_progress=on_progress)[1]
+        examples = self.examples(inputs, cache=True, on_progress=on_progress)
+        top = self.top_k(examples, min(k, self.n_labels), distributed=distributed, on_progress=on_progress)[1]
         return metrics.evaluate(Y, top, frequencies if frequencies.n_rows > 2 else None, k=k, dataset=dataset)
 
     def _match_names(self, Y: CsrArray, names: Sequence[str]) -> tuple[CsrArray, metrics.Frequencies]:
@@ -287,9 +308,17 @@ class Model(nn.Module):
         model_file.write(path, self, dtype)
 
 
-def load(path: str | Path) -> Model:
-    """Read a model that `Model.save` wrote. A FileError says what is wrong with any other file."""
-    return Model(**model_file.read(path)).eval()
+def load(path: str | Path, *, encoder: str | Path | None = None) -> Model:
+    """Read a model that `Model.save` wrote. A FileError says what is wrong with any other file.
+
+    encoder   where the sentence encoder of the model is, if not where it was in training
+    """
+    model = Model(**model_file.read(path)).eval()
+    if encoder is not None:
+        if model.encoder is None:
+            raise OptionError(f"{path} has no sentence encoder; leave out the encoder")
+        model.encoder.use(encoder)
+    return model
 
 
 def _relabel(Y: CsrArray, new_ids: IntArray, n_labels: int) -> CsrArray:

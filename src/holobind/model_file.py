@@ -5,6 +5,10 @@ The file is a `_storage` file of kind "model". Its header:
     network    {"class": "ridge_knn", "fc", "cnn" or "lstm", and its `config`}
     head       {"class": "holographic", "dim", "codebook", "seed", "loss", "trainable"} or {"class": "linear", "loss"}
     normalise  whether rows of features are scaled to length 1
+    tfidf      of a model with tf-idf features: {"analyzer": "word", "char" or "plain"}. Files of 0.1 have no such entry;
+               their analyzer is plain if no word of the vocabulary ends in a star
+    vectorizer of a model with features of scikit-learn's, in place of tfidf: {"kind", "settings"}
+    encoder    of a model with sentence embeddings beside tf-idf: {"name", "digest", "dim", "weight"}
     tokenizer  of a text network: {"kind", "lowercase", "max_tokens", "merges": how many}
     metadata   how the model was made: data, options, metrics; any JSON. "timings" are not stored, so that a model
                that is trained again has the same bytes
@@ -17,8 +21,8 @@ and its tensors:
     n_rows              (1) int64, the number of training rows
     label_order         (L) int32, the label of each of the head's outputs, where the head orders labels differently
     label_names         where known: UTF-8 lines, compressed, as uint8
-    words, idf          of a model with tf-idf features: its vocabulary as lines, compressed, and (words) float32;
-                        prefixes of words end in a star; a vocabulary without prefixes counts every word once
+    words, idf          of a model with features of texts: its vocabulary as lines, compressed, and (words) float32;
+                        prefixes of words end in a star. A vectorizer may have no idf, or neither
     tokens, merges      of a text network: its tokenizer's, as lines, compressed; a merge is two tokens and a blank
 
 A file is refused unless every number in it is finite, every tensor has the shape that the rest of the file implies, and
@@ -44,7 +48,9 @@ from holobind.networks import FC, AttentionLstm, Network, XmlCnn
 from holobind.ridge_knn import RidgeKnn
 
 if TYPE_CHECKING:
+    from holobind.data.encoder_features import EncoderFeatures
     from holobind.data.tokenizer import Tokenizer
+    from holobind.data.vectorizers import SklearnFeatures
 
 VERSION = 2
 NETWORKS: dict[str, type[Network]] = {network.kind: network for network in (RidgeKnn, FC, XmlCnn, AttentionLstm)}
@@ -61,7 +67,8 @@ class Stored(Protocol):
     head: Head
     frequencies: metrics.Frequencies
     normalise: bool
-    tfidf: Tfidf | None
+    tfidf: "Tfidf | SklearnFeatures | None"
+    encoder: "EncoderFeatures | None"
     tokenizer: "Tokenizer | None"
     max_tokens: int
     label_names: list[str] | None
@@ -99,14 +106,22 @@ def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
         tensors["label_order"] = torch.from_numpy(model.label_order.astype(np.int32))
     if model.label_names is not None:
         tensors["label_names"] = storage.pack_lines(model.label_names)
-    if model.tfidf is not None:
-        tensors |= {"words": storage.pack_lines(model.tfidf.words), "idf": torch.from_numpy(model.tfidf.idf)}
-    header = {
+    if model.tfidf is not None and model.tfidf.words:
+        tensors["words"] = storage.pack_lines(model.tfidf.words)
+    if model.tfidf is not None and model.tfidf.idf is not None:
+        tensors["idf"] = torch.from_numpy(model.tfidf.idf)
+    header: dict[str, Any] = {
         "network": {"class": network.kind, **network.config()},
         "head": model.head.config(),
         "normalise": model.normalise,
         "metadata": {name: value for name, value in model.metadata.items() if name != "timings"},
     }
+    if isinstance(model.tfidf, Tfidf):
+        header["tfidf"] = {"analyzer": model.tfidf.analyzer}
+    elif model.tfidf is not None:
+        header["vectorizer"] = model.tfidf.config()
+    if model.encoder is not None:
+        header["encoder"] = model.encoder.config()
     if network.reads_tokens:
         if model.tokenizer is None:
             raise OptionError("a model with a text network is saved with its tokenizer; give it one")
@@ -139,7 +154,7 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor], file_bytes: in
     n_labels = len(frequencies.counts)
     order = _take_label_order(tensors, kind, n_labels)
     names = _take_lines(tensors, "label_names", n_labels) if "label_names" in tensors else None
-    tfidf = _take_tfidf(tensors, config.get("n_features")) if "words" in tensors else None
+    tfidf, encoder = _take_text_features(header, tensors, config.get("n_features"))
     tokenizer = {}
     if NETWORKS[kind].reads_tokens:
         tokenizer = _take_tokenizer(header["tokenizer"], tensors, config["vocab_size"])
@@ -171,6 +186,7 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor], file_bytes: in
         "frequencies": frequencies,
         "normalise": header["normalise"],
         "tfidf": tfidf,
+        "encoder": encoder,
         "label_names": names,
         "label_order": order,
         "metadata": header["metadata"],
@@ -207,12 +223,39 @@ def _take_label_order(tensors: dict[str, Tensor], kind: str, n_labels: int) -> I
     return order
 
 
-def _take_tfidf(tensors: dict[str, Tensor], n_features: Any) -> Tfidf:
-    idf = _take(tensors, "idf", torch.float32)
-    tfidf = Tfidf(_take_lines(tensors, "words", len(idf)), idf.numpy())
-    if len(idf) != n_features:
-        raise FileError(f"it has {len(idf)} words for a network of {str(n_features)[:20]} features")
-    return tfidf
+def _take_text_features(
+    header: dict[str, Any], tensors: dict[str, Tensor], n_features: Any
+) -> tuple["Tfidf | SklearnFeatures | None", "EncoderFeatures | None"]:
+    """How texts become features: tf-idf or a vectoriser of scikit-learn, and embeddings beside it."""
+    tfidf: Tfidf | SklearnFeatures | None = None
+    encoder: EncoderFeatures | None = None
+    n_text_features = 0
+    if "vectorizer" in header:
+        from holobind.data.vectorizers import SklearnFeatures
+
+        if not type(n_features) is int or n_features < 1:
+            raise FileError("its vectorizer belongs to a network without features")
+        idf = _take(tensors, "idf", torch.float32).numpy() if "idf" in tensors else None
+        encoder_dim = header["encoder"]["dim"] if "encoder" in header else 0
+        words = _take_lines(tensors, "words", n_features - encoder_dim) if "words" in tensors else []
+        tfidf = SklearnFeatures(**header["vectorizer"], words=words, idf=idf)
+        n_text_features = tfidf.n_features
+    elif "words" in tensors:
+        idf = _take(tensors, "idf", torch.float32)
+        words = _take_lines(tensors, "words", len(idf))
+        stars = any(word.endswith("*") for word in words)
+        settings = header.get("tfidf", {"analyzer": "word" if stars else "plain"})
+        tfidf, n_text_features = Tfidf(words, idf.numpy(), **settings), len(idf)
+    if "encoder" in header:
+        from holobind.data.encoder_features import EncoderFeatures
+
+        encoder = EncoderFeatures(**header["encoder"])
+        n_text_features += encoder.dim
+    if (tfidf is not None or encoder is not None) and n_text_features != n_features:
+        raise FileError(f"it has {n_text_features} words for a network of {str(n_features)[:20]} features")
+    if encoder is not None and tfidf is None:
+        raise FileError("it has an encoder without a vocabulary")
+    return tfidf, encoder
 
 
 def _pack_tokenizer(tokenizer: "Tokenizer", max_tokens: int) -> tuple[dict[str, Any], dict[str, Tensor]]:

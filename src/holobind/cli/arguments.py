@@ -12,6 +12,15 @@ Data = Annotated[
 ]
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="Model file written by `holobind train`.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+EncoderPlace = Annotated[
+    str | None,
+    typer.Option(
+        "--encoder",
+        metavar="NAME-OR-PATH",
+        help="Where the model's sentence encoder is, if it has one.  \\[default: where it was in training]",
+        show_default=False,
+    ),
+]
 BYTE_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 

@@ -11,7 +11,7 @@ from typing import IO, Annotated, Any
 import typer
 
 from holobind._files import atomic_write, write_errors
-from holobind.cli.arguments import Data, Json, MaxUncompressed, ModelFile
+from holobind.cli.arguments import Data, EncoderPlace, Json, MaxUncompressed, ModelFile
 from holobind.cli.terminal import claim_outputs, print_json, print_rich, progress
 from holobind.errors import DataError, OptionError
 
@@ -25,6 +25,7 @@ def evaluate(
     model: ModelFile,
     data: Data,
     k: Annotated[int, typer.Option("--k", "-k", min=1, help="Largest k of the metrics.")] = 5,
+    encoder: EncoderPlace = None,
     max_uncompressed: MaxUncompressed = None,
     as_json: Json = False,
 ) -> None:
@@ -40,18 +41,21 @@ def evaluate(
     """
     import holobind as hb
 
-    loaded = hb.load(model)
+    loaded = hb.load(model, encoder=encoder)
     with progress() as report:
         dataset = hb.data.load(data, max_uncompressed=max_uncompressed, on_progress=report)
         if dataset.tfidf is not None and not loaded.reads_texts:
             raise DataError(f"{data} has only texts, and this model reads features; train a model on texts")
         split = dataset.train if dataset.test is None else dataset.test
+        n_empty = int(loaded.examples(loaded.inputs_of(split), cache=True, on_progress=report).empty_rows().sum())
         found = loaded.evaluate(split, k, label_names=dataset.label_names, dataset=dataset.name, on_progress=report)
     if as_json:
         split_name = "all" if dataset.test is None else "test"
-        print_json({"model": str(model), "data": str(data), "split": split_name, **found.as_json()})
+        print_json({"model": str(model), "data": str(data), "split": split_name, **found.as_json(), "unknown": n_empty})
     else:
         print_rich(found.table())
+        if n_empty:
+            print_rich(f"{n_empty:,} of {len(split):,} rows have no word or feature that the model knows")
 
 
 @app.command()
@@ -73,6 +77,7 @@ def predict(
         bool, typer.Option("--skip-bad", help="Write the error of an invalid line in its place, and continue.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Output file, also .gz, .bz2 or .xz.  \\[default: stdout]")] = None,
+    encoder: EncoderPlace = None,
     max_uncompressed: MaxUncompressed = None,
     as_json: Annotated[bool, typer.Option("--json", help="No effect: the output is always JSON lines.")] = False,
 ) -> None:
@@ -88,6 +93,9 @@ def predict(
         {"features": {"12": 0.5, "40": 1}}
 
         12:0.5 40:1
+
+    A line without any word or feature that the model knows gets no labels, and
+    "unknown": "no known word" or "no features".
 
     Examples:
 
@@ -105,7 +113,7 @@ def predict(
 
     path = None if str(source) == "-" else source
     with claim_outputs({"--out": out}, [model, STDIN_HANDLE if path is None else path]), _open_output(out) as file:
-        loaded = hb.load(model)
+        loaded = hb.load(model, encoder=encoder)
         if path is None and sys.stdin is not None and sys.stdin.isatty():
             typer.echo("Each input line gets one output line; Ctrl-D ends.", err=True)
         batches = stream.predictions(

