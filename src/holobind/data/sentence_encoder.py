@@ -31,7 +31,7 @@ from holobind.errors import FileError, OptionError
 WEIGHTS, CONFIG, TOKENIZER = "model.safetensors", "config.json", "tokenizer.json"
 LENGTHS, POOLING = "sentence_bert_config.json", "1_Pooling/config.json"  # of sentence-transformers, where there are any
 POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
-HUB_NAME = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
+HUB_NAME = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)
 PACKAGE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,95}[A-Za-z0-9])?")
 MAX_TOKENS = 128  # of a text; titles come first, and twice as many tokens take more than twice the time
 BATCH_TOKENS = 4096  # of a batch, with padding
@@ -150,7 +150,7 @@ class SentenceEncoder:
 def find(name: str | Path, *, fetch: bool = True) -> Path:
     """The folder of an encoder."""
     text = str(name)
-    if Path(name).is_dir():
+    if text and Path(name).is_dir():
         return Path(name)
     if PACKAGE_NAME.fullmatch(text):
         spec = importlib.util.find_spec(text.replace("-", "_").replace(".", "_"))  # finds it without importing it

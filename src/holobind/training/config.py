@@ -461,8 +461,8 @@ COMMAND_LINE_ONLY = {
     "max_uncompressed": "an argument of `data.load`",
 }
 ESTIMATOR_ONLY = {
-    "threshold": "an option of `holobind predict`",
     "vectorizer": "an object of scikit-learn; the command line has `--analyzer`",
+    "threshold": "an option of `holobind predict`",
     "verbose": "the command line has a progress bar",
 }
 
