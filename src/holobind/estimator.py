@@ -247,7 +247,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             split_options(known)
             threshold = dict(targets).get("threshold")
             estimator = cls(**{**known, "text": model.reads_texts}, threshold=threshold and float(threshold))
-            if hasattr(model.tfidf, "unfitted"):
+            if model.tfidf is not None:
                 estimator.vectorizer = model.tfidf.unfitted()
             estimator._adopt(model, Targets.from_json(targets, model.label_names, model.n_labels))
         except (DataError, TypeError, ValueError) as error:
@@ -279,7 +279,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
             if not self.text or config.reads_tokens:
                 raise OptionError("vectorizer makes features of texts: give text=True, and network 'linear' or 'fc'")
-            features, rows = SklearnFeatures.fit(self.vectorizer, split.texts)
+            features, rows = SklearnFeatures.fit(self.vectorizer, split.texts or [])
             split, config = replace(split, X=rows), replace(config, text=None)
         callbacks = Callbacks(on_solve=_report_solving, on_train=_report_training) if self.verbose else None
         model = learn(split, config, train_config, label_names=targets.label_names, tfidf=features, callbacks=callbacks)

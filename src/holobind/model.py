@@ -114,9 +114,7 @@ class Model(nn.Module):
             scores, found = self._distributed_top_k(h, k) if distributed else self.head.top_k(h, k)
             return scores, found if self._label_order is None else self._label_order[found]
 
-    def examples(
-        self, inputs: Inputs, *, cache: bool = False, on_progress: ProgressCallback | None = None
-    ) -> Examples:
+    def examples(self, inputs: Inputs, *, cache: bool = False, on_progress: ProgressCallback | None = None) -> Examples:
         """Inputs as the network takes them. They are rows of features, or texts if the model reads texts.
 
         `empty_rows()` of the examples says which of them have no feature that the model knows.
@@ -142,7 +140,9 @@ class Model(nn.Module):
         if rows.ndim != 2 or rows.shape[1] != wanted:
             hint = "" if self.tfidf is None else ", which it makes from texts: give it texts, or train with --no-text"
             raise DataError(f"this model reads {wanted} features a row{hint}; got a matrix of shape {rows.shape}")
-        return SparseExamples(checked_csr(rows, "the features"), self.normalise)  # each feature once: rows have a length
+        return SparseExamples(
+            checked_csr(rows, "the features"), self.normalise
+        )  # each feature once: rows have a length
 
     def map_outputs(
         self,

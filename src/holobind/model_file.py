@@ -5,10 +5,10 @@ The file is a `_storage` file of kind "model". Its header:
     network    {"class": "ridge_knn", "fc", "cnn" or "lstm", and its `config`}
     head       {"class": "holographic", "dim", "codebook", "seed", "loss", "trainable"} or {"class": "linear", "loss"}
     normalise  whether rows of features are scaled to length 1
-    tfidf      of a model with tf-idf features: {"analyzer": "word", "char" or "plain"}. Files of 0.1 have no such entry;
-               their analyzer is plain if no word of the vocabulary ends in a star
+    tfidf      of a model with tf-idf features: {"analyzer": "word", "char" or "plain"}. Files of 0.1 have none:
+               plain if no word of the vocabulary ends in a star
     vectorizer of a model with features of scikit-learn's, in place of tfidf: {"kind", "settings"}
-    encoder    of a model with sentence embeddings beside tf-idf: {"name", "digest", "dim", "weight"}
+    encoder    of a model with sentence embeddings beside these features: {"name", "digest", "dim", "weight"}
     tokenizer  of a text network: {"kind", "lowercase", "max_tokens", "merges": how many}
     metadata   how the model was made: data, options, metrics; any JSON. "timings" are not stored, so that a model
                that is trained again has the same bytes
@@ -227,35 +227,39 @@ def _take_text_features(
     header: dict[str, Any], tensors: dict[str, Tensor], n_features: Any
 ) -> tuple["Tfidf | SklearnFeatures | None", "EncoderFeatures | None"]:
     """How texts become features: tf-idf or a vectoriser of scikit-learn, and embeddings beside it."""
-    tfidf: Tfidf | SklearnFeatures | None = None
-    encoder: EncoderFeatures | None = None
-    n_text_features = 0
+    encoder = _encoder(header["encoder"]) if "encoder" in header else None
+    dim = 0 if encoder is None else encoder.dim
     if "vectorizer" in header:
         from holobind.data.vectorizers import SklearnFeatures
 
-        if not type(n_features) is int or n_features < 1:
+        if type(n_features) is not int or n_features <= dim:
             raise FileError("its vectorizer belongs to a network without features")
-        idf = _take(tensors, "idf", torch.float32).numpy() if "idf" in tensors else None
-        encoder_dim = header["encoder"]["dim"] if "encoder" in header else 0
-        words = _take_lines(tensors, "words", n_features - encoder_dim) if "words" in tensors else []
-        tfidf = SklearnFeatures(**header["vectorizer"], words=words, idf=idf)
-        n_text_features = tfidf.n_features
-    elif "words" in tensors:
+        weights = _take(tensors, "idf", torch.float32).numpy() if "idf" in tensors else None
+        names = _take_lines(tensors, "words", n_features - dim) if "words" in tensors else []
+        vectorizer = SklearnFeatures(**header["vectorizer"], words=names, idf=weights)
+        _check_n_features(vectorizer.n_features + dim, n_features)
+        return vectorizer, encoder
+    if "words" in tensors:
         idf = _take(tensors, "idf", torch.float32)
         words = _take_lines(tensors, "words", len(idf))
-        stars = any(word.endswith("*") for word in words)
-        settings = header.get("tfidf", {"analyzer": "word" if stars else "plain"})
-        tfidf, n_text_features = Tfidf(words, idf.numpy(), **settings), len(idf)
-    if "encoder" in header:
-        from holobind.data.encoder_features import EncoderFeatures
-
-        encoder = EncoderFeatures(**header["encoder"])
-        n_text_features += encoder.dim
-    if (tfidf is not None or encoder is not None) and n_text_features != n_features:
-        raise FileError(f"it has {n_text_features} words for a network of {str(n_features)[:20]} features")
-    if encoder is not None and tfidf is None:
+        has_prefixes = any(word.endswith("*") for word in words)
+        settings = header.get("tfidf", {"analyzer": "word" if has_prefixes else "plain"})
+        _check_n_features(len(words) + dim, n_features)
+        return Tfidf(words, idf.numpy(), **settings), encoder
+    if encoder is not None:
         raise FileError("it has an encoder without a vocabulary")
-    return tfidf, encoder
+    return None, None
+
+
+def _encoder(config: dict[str, Any]) -> "EncoderFeatures":
+    from holobind.data.encoder_features import EncoderFeatures
+
+    return EncoderFeatures(**config)
+
+
+def _check_n_features(n: int, n_features: Any) -> None:
+    if n != n_features:
+        raise FileError(f"it has {n} words for a network of {str(n_features)[:20]} features")
 
 
 def _pack_tokenizer(tokenizer: "Tokenizer", max_tokens: int) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -60,7 +60,9 @@ def test_damaged_entries_are_not_found(folder):
     assert stored(TEXTS) == {}
 
 
-@pytest.mark.parametrize("content", [b"not a database, but long enough to be looked at" * 50, b"SQLite format 3\0" * 100])
+@pytest.mark.parametrize(
+    "content", [b"not a database, but long enough to be looked at" * 50, b"SQLite format 3\0" * 100]
+)
 def test_a_file_that_is_no_database_is_left_alone(folder, content, caplog):
     (folder / "embeddings").mkdir()
     path = folder / "embeddings" / f"{DIGEST}.sqlite"

@@ -41,7 +41,7 @@ def test_the_config_builds_it_again_and_copies_open_their_own(folder):
 def test_another_encoder_is_refused_and_the_same_one_elsewhere_is_not(folder, tmp_path):
     features = EncoderFeatures.of(SentenceEncoder.open(folder), 2)
     moved = EncoderFeatures(**features.config() | {"name": str(tmp_path / "was here")})
-    with pytest.raises(DataError, match="this model needs the encoder .*was here, which is not here; give its folder"):
+    with pytest.raises(DataError, match=r"this model needs the encoder .*was here, which is not here; give its folder"):
         moved.append_to(X, TEXTS)
     other = write_encoder(tmp_path / "was here", seed=1)
     with pytest.raises(FileError, match=f"of hash {features.digest[:12]}; .* has hash"):
@@ -56,8 +56,8 @@ def test_another_encoder_is_refused_and_the_same_one_elsewhere_is_not(folder, tm
     "change",
     [
         {"name": ""}, {"name": 3}, {"name": "x" * 10**4}, {"digest": "00"}, {"digest": None}, {"digest": "G" * 32},
-        {"dim": 0}, {"dim": 10**9}, {"dim": 3.0}, {"dim": True}, {"weight": 0}, {"weight": -1}, {"weight": float("nan")},
-        {"weight": float("inf")}, {"weight": True}, {"weight": "2"},
+        {"dim": 0}, {"dim": 10**9}, {"dim": 3.0}, {"dim": True}, {"weight": 0}, {"weight": -1},
+        {"weight": float("nan")}, {"weight": float("inf")}, {"weight": True}, {"weight": "2"},
     ],
 )  # fmt: skip
 def test_hostile_settings_of_a_file_are_refused(change):

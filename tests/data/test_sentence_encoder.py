@@ -107,7 +107,11 @@ def test_a_pickle_is_not_loaded(folder, tmp_path):
         ("config.json", "{", r"config\.json cannot be read as JSON"),
         ("config.json", "[]", r"config\.json is not a JSON object"),
         ("config.json", '{"hidden_size": "many"}', r"no number of dimensions \(hidden_size\)"),
-        ("1_Pooling/config.json", '{"pooling_mode_max_tokens": true}', "pools by pooling_mode_max_tokens; mean and cls"),
+        (
+            "1_Pooling/config.json",
+            '{"pooling_mode_max_tokens": true}',
+            "pools by pooling_mode_max_tokens; mean and cls",
+        ),
     ],
 )
 def test_damaged_settings_are_refused(tmp_path, file, content, message):
@@ -121,7 +125,7 @@ def test_weights_that_do_not_fit_the_settings_are_refused(tmp_path):
     bad = write_encoder(tmp_path / "bad")
     settings = json.loads((bad / "config.json").read_text())
     (bad / "config.json").write_text(json.dumps({**settings, "hidden_size": 14}))
-    with pytest.raises(FileError, match="the encoder .* cannot be loaded"):
+    with pytest.raises(FileError, match=r"the encoder .* cannot be loaded"):
         SentenceEncoder.open(bad).embed(["red"])
 
 

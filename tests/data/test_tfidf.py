@@ -73,7 +73,7 @@ def corpus(n_texts=60, seed=0):
 @pytest.mark.parametrize("max_features", [40_000, 100, 7])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_features_are_those_of_the_definition(monkeypatch, max_features, seed):
-    monkeypatch.setattr(module, "MAX_FEATURES", max_features)
+    monkeypatch.setattr(module, "max_features", lambda n_texts: max_features)
     texts = corpus(seed=seed)
     names, idf, rows = fit_by_definition(texts, max_features)
     fitted, X = Tfidf.fit(texts)
@@ -94,6 +94,14 @@ def test_a_text_keeps_its_largest_features_and_with_words_only_all(monkeypatch):
     np.testing.assert_allclose(X.toarray(), expected, atol=1e-6)
     assert identical(fitted.transform(texts), X)
     assert identical(Tfidf.fit(texts, words_only=True)[1], words_only)
+
+
+def test_a_text_with_ngrams_keeps_more_features(monkeypatch):
+    monkeypatch.setattr(module, "MAX_FEATURES_PER_TEXT", 2)
+    monkeypatch.setattr(module, "MAX_NGRAMS_PER_TEXT", 4)
+    _fitted, X = Tfidf.fit(["one two six ten", "one two six ten 紅茶葉", "紅茶葉"])
+    assert np.diff(X.indptr).tolist() == [2, 4, 4]
+    assert np.diff(Tfidf.fit(["one two six ten"] * 2, analyzer="char")[1].indptr).tolist() == [4, 4]
 
 
 @given(documents)
@@ -188,11 +196,13 @@ def test_analyzers_are_those_that_exist():
 
 
 def test_many_texts_have_more_features(monkeypatch):
-    monkeypatch.setattr(module, "MAX_FEATURES", 5)
+    monkeypatch.setattr(module, "MIN_FEATURES_KEPT", 5)
+    monkeypatch.setattr(module, "MAX_FEATURES_KEPT", 13)
     monkeypatch.setattr(module, "TEXTS_PER_FEATURE", 4)
     texts = [f"a{i}" for i in range(20)] * 2
     assert len(Tfidf.fit(texts)[0].words) == 10
     assert len(Tfidf.fit(texts[:4] * 2)[0].words) == 4 and len(Tfidf.fit(texts[:9] * 2)[0].words) == 5
+    assert len(Tfidf.fit(texts * 2)[0].words) == 13
 
 
 def test_an_idf_of_zero_gives_a_row_of_zeros():

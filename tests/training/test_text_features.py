@@ -44,7 +44,7 @@ def test_the_analyzer_is_that_of_the_config(analyzer):
 @pytest.mark.parametrize("analyzer", ["word", "char", "plain"])
 def test_the_analyzer_is_stored(tmp_path, analyzer):
     tfidf = Tfidf(["ab", "紅茶", " ab "], np.ones(3), analyzer)
-    X = tfidf.transform(TEXTS + ["ab 紅茶"])
+    X = tfidf.transform([*TEXTS, "ab 紅茶"])
     model = hb.learn(Split(X, Y[[*range(60), 0]]), hb.ModelConfig(l2=0.1), tfidf=tfidf)
     model.save(tmp_path / "m")
     found = hb.load(tmp_path / "m").tfidf
@@ -81,7 +81,7 @@ def test_the_command_line_has_the_encoder_everywhere(folder, tmp_path, capsys, m
     code, shown, _ = run(capsys, "inspect", out, "--json")
     assert code == 0 and json.loads(shown)["encoder"]["digest"] == SentenceEncoder.open(folder).digest
     assert "the encoder" in run(capsys, "inspect", out)[1]
-    lines = "red apple\nqqq\n\n".encode()
+    lines = b"red apple\nqqq\n\n"
     expected = run(capsys, "predict", out, "-", stdin=lines)
     assert expected[0] == 0 and json.loads(expected[1].split("\n")[0])["labels"][0]["label"] in ("red", "apple")
     assert json.loads(expected[1].split("\n")[2]) == {"labels": [], "unknown": "no known word"}
@@ -102,7 +102,7 @@ def test_the_estimator_has_the_encoder(folder, tmp_path):
     assert found.encoder == str(folder) and found.encoder_weight == 1.0
     assert np.array_equal(found.decision_function(TEXTS), clf.decision_function(TEXTS))
     clf.partial_fit(TEXTS[:5], names[:5])
-    with pytest.raises(hb.OptionError, match="encoder belongs to networks on features of texts.*text=False"):
+    with pytest.raises(hb.OptionError, match=r"encoder belongs to networks on features of texts.*text=False"):
         hb.HolographicClassifier(encoder=folder).fit(np.eye(3), [0, 1, 1])
 
 

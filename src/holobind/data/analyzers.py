@@ -23,7 +23,10 @@ PREFIX_LETTERS = 4  # letters of a prefix, which serves as a stem for any langua
 MIN_WORD_LETTERS = 2
 
 # Scripts that do not separate words. In the first ones a character is a syllable or a word, in the others a letter.
-SYLLABLES = "\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3100-\u312f\u31a0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua4cf\uf900-\ufaff\U0001b000-\U0001b16f\U00020000-\U0003ffff"
+SYLLABLES = (
+    "\u2e80-\u2fdf\u3005-\u3007\u3040-\u30ff\u3100-\u312f\u31a0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua4cf"
+    "\uf900-\ufaff\U0001b000-\U0001b16f\U00020000-\U0003ffff"
+)
 LETTERS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u1950-\u19df\u1a20-\u1aaf\ua9e0-\ua9ff\uaa60-\uaadf"
 UNSPACED = re.compile(f"[{SYLLABLES}]+|[{LETTERS}]+")
 SYLLABLE = re.compile(f"[{SYLLABLES}]")
@@ -48,11 +51,16 @@ def runs(text: str, analyzer: str) -> list[str]:
     return _run().findall(unicodedata.normalize("NFKC", text).lower())
 
 
+def is_unspaced(run: str) -> bool:
+    """Whether some of it is in a script that does not separate words."""
+    return not run.isascii() and UNSPACED.search(run) is not None
+
+
 def features(run: str, analyzer: str) -> list[str]:
     """The features of a run, as often as it has them."""
     if analyzer == "plain":
         return [run]
-    if run.isascii() or not UNSPACED.search(run):
+    if not is_unspaced(run):
         return _ngrams(f" {run} ", CHAR_NGRAMS) if analyzer == "char" else _word(run)
     found: list[str] = []
     end = 0
@@ -69,18 +77,18 @@ def n_words(run: str, analyzer: str) -> int:
     """About how many words a run stands for."""
     if analyzer == "plain":
         return 1
-    if analyzer == "word" and (run.isascii() or not UNSPACED.search(run)):
+    if analyzer == "word" and not is_unspaced(run):
         return int(len(run) >= MIN_WORD_LETTERS)
     if SYLLABLE.search(run):
         return max(1, len(run) // SYLLABLES_PER_WORD)
-    return max(1, len(run) // LETTERS_PER_WORD) if UNSPACED.search(run) or len(run) > MAX_MEAN_WORD_LETTERS else 1
+    return max(1, len(run) // LETTERS_PER_WORD) if is_unspaced(run) or len(run) > MAX_MEAN_WORD_LETTERS else 1
 
 
 def choose_analyzer(texts: Sequence[str]) -> str:
     """ "char" where words are too long to be words, else "word". Scripts that do not separate words do not count."""
     step = max(1, len(texts) // MAX_TEXTS_TO_CHOOSE)
     found = chain.from_iterable(runs(text, "word") for text in texts[::step])
-    lengths = [len(word) for word in found if word.isascii() or not UNSPACED.search(word)]
+    lengths = [len(word) for word in found if not is_unspaced(word)]
     return "char" if lengths and sum(lengths) > MAX_MEAN_WORD_LETTERS * len(lengths) else "word"
 
 
@@ -108,7 +116,7 @@ def _ascii_run() -> re.Pattern[str]:
 
 @cache
 def _run() -> re.Pattern[str]:
-    """Runs of letters, digits and combining marks: Python's \\w has no marks, and would cut Hindi and Thai at vowels."""
+    """Runs of letters, digits and combining marks; Python's \\w has no marks, and cuts Hindi and Thai at vowels."""
     return re.compile(rf"[\w{''.join(_mark_ranges())}]+")
 
 

@@ -70,16 +70,17 @@ class EncoderFeatures:
                 self._encoder = self._checked(SentenceEncoder.open(self.name, fetch=False))
             except OptionError as error:
                 raise DataError(
-                    f"this model needs the encoder {self.name[:80]}, which is not here; give its folder with --encoder, "
-                    f"or holobind.load(path, encoder=...) ({error})"
+                    f"this model needs the encoder {self.name[:80]}, which is not here; give its folder with "
+                    f"--encoder, or holobind.load(path, encoder=...) ({error})"
                 ) from error
         return beside(X, self._encoder.embed(texts, cache=cache, on_progress=on_progress), self.weight)
 
     def _checked(self, encoder: SentenceEncoder) -> SentenceEncoder:
         if encoder.digest != self.digest:
             raise FileError(
-                f"this model was trained with the encoder {self.name[:80]} of hash {self.digest[:12]}; {encoder.name} has "
-                f"hash {encoder.digest[:12]}, so its embeddings mean something else; give the same encoder with --encoder"
+                f"this model was trained with the encoder {self.name[:80]} of hash {self.digest[:12]}; {encoder.name} "
+                f"has hash {encoder.digest[:12]}, so its embeddings mean something else; give the same encoder with "
+                "--encoder"
             )
         return encoder
 

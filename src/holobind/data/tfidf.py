@@ -23,9 +23,10 @@ LEAD_REPEATS = 4  # how often each of them counts
 IDF_OFFSET = 3  # added to ln(1 / frequency), where 1 is usual: common words help to rank the second to fifth label
 MIN_DF = 2  # texts that must have a feature: a feature of one text does not help with other texts
 MAX_FEATURES_PER_TEXT = 100  # the lightest features of a longer text are common words, which hardly matter
-MAX_NGRAMS_PER_TEXT = 400  # the same bound where features are character n-grams, of which a word has several
-MAX_FEATURES = 40_000  # rarer features cost memory and do not improve the ranking
-TEXTS_PER_FEATURE = 10**9  # of many texts: then one feature for so many texts is allowed
+MAX_NGRAMS_PER_TEXT = 400  # the same bound of a text with character n-grams, of which a word has several
+# The most frequent features are kept: a third as many as texts, within these bounds. Of 640,000 titles 40,000 features
+# leave out words of ten titles, which decide between rare labels; 100,000 would take more memory than they are worth.
+MIN_FEATURES_KEPT, MAX_FEATURES_KEPT, TEXTS_PER_FEATURE = 40_000, 80_000, 3
 TEXTS_PER_CHUNK = 4096  # bounds the temporary memory
 
 # Ids of the runs of texts (`analyzers`), one text after the other, and the offsets: text i is ids[offsets[i] :
@@ -41,8 +42,8 @@ class Tfidf:
     Words are runs of at least two letters and digits, in lower case; an underscore ends a word. The prefix of a word is
     its first four letters: "cooking" and "cooked" have the prefix "cook*" (no word contains an asterisk). Scripts that
     do not separate words have character n-grams in place of words (`analyzers`). In a text of 32 words or more the
-    first eight words count four times. A text keeps the 100 features with the largest weights, or 400 n-grams. Words
-    and prefixes that were not in the fitted texts are ignored.
+    first eight words count four times. A text keeps the 100 features with the largest weights, or 400 if it has
+    n-grams. Words and prefixes that were not in the fitted texts are ignored.
 
     words        the words, prefixes or n-grams, one for each feature
     idf          (features) float32
@@ -60,22 +61,24 @@ class Tfidf:
             )
         if analyzer not in analyzers.ANALYZERS:
             raise OptionError(f"tf-idf has the analyzers {', '.join(analyzers.ANALYZERS)}; got {analyzer!r:.40}")
+        self._is_ngram = np.array([analyzer == "char" or analyzers.is_unspaced(word) for word in self.words], bool)
 
     @property
     def words_only(self) -> bool:
         return self.analyzer == "plain"
 
+    def unfitted(self) -> None:
+        """The vectoriser of scikit-learn that makes these features: none does."""
+
     @classmethod
-    def fit(
-        cls, texts: Sequence[str], *, analyzer: str = "auto", words_only: bool = False
-    ) -> tuple["Tfidf", CsrArray]:
+    def fit(cls, texts: Sequence[str], *, analyzer: str = "auto", words_only: bool = False) -> tuple["Tfidf", CsrArray]:
         """Learn the words and their idf from texts. Returns the fitted transformation and the features of these texts.
 
             idf[f] = 3 + ln((1 + texts) / (1 + texts with f)),    times 0.7 for a prefix
 
         The words and prefixes with the highest document frequency are kept, if it is at least 2 (or at least 1, if no
-        two texts have a word in common): 40,000, or one for each eight texts if that is more. With `words_only` all
-        words are kept, there are no prefixes, and 1 is added to the logarithm instead of 3, as in scikit-learn.
+        two texts have a word in common): `max_features` of the number of texts. With `words_only` all words are kept,
+        there are no prefixes, and 1 is added to the logarithm instead of 3, as in scikit-learn.
 
         analyzer   "word", "char", or "auto": chosen from the texts
         """
@@ -112,12 +115,15 @@ class Tfidf:
         rows.sort_indices()
         rows.data = (1 + np.log(rows.data)) * self.idf[rows.indices]
         if not self.words_only:
-            rows = _keep_largest(rows, MAX_NGRAMS_PER_TEXT if self.analyzer == "char" else MAX_FEATURES_PER_TEXT)
+            n_ngrams = np.append(0, np.cumsum(self._is_ngram[rows.indices]))[rows.indptr]
+            bounds = np.where(np.diff(n_ngrams) > 0, MAX_NGRAMS_PER_TEXT, MAX_FEATURES_PER_TEXT)
+            rows = _keep_largest(rows, bounds)
         return normalise_rows_unchecked(rows, square_dtype=np.float32)
 
 
 def max_features(n_texts: int) -> int:
-    return max(MAX_FEATURES, n_texts // TEXTS_PER_FEATURE)
+    """How many features are kept of so many texts."""
+    return min(max(MIN_FEATURES_KEPT, n_texts // TEXTS_PER_FEATURE), MAX_FEATURES_KEPT)
 
 
 @dataclass(frozen=True)
@@ -175,12 +181,12 @@ class _Features:
         return runs @ self.table  # the product sums over the occurrences of a run
 
 
-def _keep_largest(rows: CsrArray, n: int) -> CsrArray:
-    """The n largest entries of each row; ties go to the lowest column."""
+def _keep_largest(rows: CsrArray, bounds: IntArray) -> CsrArray:
+    """The largest entries of each row, at most as many as its bound; ties go to the lowest column."""
     kept = np.ones(rows.nnz, bool)
-    for row in np.flatnonzero(np.diff(rows.indptr) > n):
+    for row in np.flatnonzero(np.diff(rows.indptr) > bounds):
         entries = slice(rows.indptr[row], rows.indptr[row + 1])
-        kept[entries][np.argsort(-rows.data[entries], kind="stable")[n:]] = False
+        kept[entries][np.argsort(-rows.data[entries], kind="stable")[bounds[row] :]] = False
     indptr = np.append(0, np.cumsum(kept))[rows.indptr]
     return from_arrays(rows.data[kept], rows.indices[kept], indptr, rows.shape)
 

@@ -122,9 +122,7 @@ def plain_settings(vectoriser: Any) -> dict[str, Any]:
     """The settings of a vectoriser as JSON values; an OptionError says which of them cannot be stored."""
     kind = type(vectoriser).__name__
     if type(vectoriser) is not CLASSES.get(kind):
-        raise OptionError(
-            f"a model can store {', '.join(CLASSES)} of scikit-learn; got {kind[:60]}: {INSTEAD}"
-        )
+        raise OptionError(f"a model can store {', '.join(CLASSES)} of scikit-learn; got {kind[:60]}: {INSTEAD}")
     for name in ("tokenizer", "preprocessor"):
         if getattr(vectoriser, name) is not None:
             raise OptionError(f"{kind}: {name} is a function, which no model file can store; {INSTEAD}")
