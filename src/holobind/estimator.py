@@ -19,8 +19,9 @@ from holobind._columns import as_list
 from holobind._targets import Targets, sorted_labels, top_k_matrix
 from holobind._types import CsrArray, FloatArray, IntArray
 from holobind.data import Split
-from holobind.data.csr import check_ids, from_arrays
-from holobind.errors import DataError, FileError
+from holobind.data.batches import Examples
+from holobind.data.csr import check_ids, clear_rows, from_arrays
+from holobind.errors import DataError, FileError, OptionError
 from holobind.label_sets import Objective
 from holobind.training.config import OPTIONS, ModelConfig, TrainConfig, TrainState, split_options
 from holobind.training.learning import Callbacks, learn, partial_fit
@@ -56,6 +57,9 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     Parameters
     ----------
     text : X must be texts. False takes texts where X has them.
+    vectorizer : for texts, a TfidfVectorizer, CountVectorizer or HashingVectorizer of scikit-learn that makes the
+        features, in place of our own tf-idf. A copy of it is fitted. Its settings must be plain, because a model file
+        stores them as JSON: a function, such as tokenizer=, is refused.
     threshold : predict a label where its score is above this. None chooses the number of labels of each row by
         `objective`; a model without probabilities predicts as many as a training row has on average. It has no effect
         where y has one class for each row.
@@ -69,6 +73,10 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     model_ : the `holobind.Model`
     classes_ : the label names in order of their ids; 0 to L - 1 for an indicator
     n_features_in_, feature_names_in_ : as everywhere in scikit-learn, but not where X has texts
+
+    A row without any word or feature that the model knows says nothing about its labels. `predict` gives it no label
+    where y has label sets or is an indicator; one class a row has to be some class, the best on average. The other
+    methods return the scores of such a row, which are the same for all of them. The first time, a warning says so.
 
     It passes scikit-learn's `check_estimator` without exemptions. `GridSearchCV` inspects y to choose its folds and
     refuses label sets: give it folds, cv=KFold(5), or an indicator.
@@ -95,6 +103,9 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         feature_dropout: float | None = None,
         normalise: bool = True,
         text: bool = False,
+        analyzer: str = "auto",
+        encoder: str | Path | None = None,
+        encoder_weight: float | None = None,
         l2: float | None = None,
         knn_weight: float | None = None,
         rare_label_boost: float = 0.1,
@@ -119,6 +130,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         metric: str = "P@1",
         precision: str = "32-true",
         time_limit: float | None = None,
+        vectorizer: Any = None,
         threshold: float | None = None,
         objective: str = "micro-f1",
         verbose: bool = False,
@@ -135,6 +147,9 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.feature_dropout = feature_dropout
         self.normalise = normalise
         self.text = text
+        self.analyzer = analyzer
+        self.encoder = encoder
+        self.encoder_weight = encoder_weight
         self.l2 = l2
         self.knn_weight = knn_weight
         self.rare_label_boost = rare_label_boost
@@ -159,6 +174,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.metric = metric
         self.precision = precision
         self.time_limit = time_limit
+        self.vectorizer = vectorizer
         self.threshold = threshold
         self.objective = objective
         self.verbose = verbose
@@ -199,12 +215,14 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """
         inputs, objective = self._inputs(X), Objective.parse(self.objective)
         if self.targets_.kind != "classes" and self.threshold is not None:
-            return self.targets_.from_csr(self.model_.labels_above(inputs, self.threshold))
-        if self.targets_.kind != "classes" and self.model_.calibration is not None:
-            ids = self.model_.choose(inputs, objective).ids
+            found = self.model_.labels_above(inputs, self.threshold)
+        elif self.targets_.kind != "classes" and self.model_.calibration is not None:
+            found = top_k_matrix(self.model_.choose(inputs, objective).ids, self.model_.n_labels)
         else:
-            ids = self.model_.top_k(inputs, self._labels_per_row())[1]
-        return self.targets_.from_csr(top_k_matrix(ids, self.model_.n_labels))
+            found = top_k_matrix(self.model_.top_k(inputs, self._labels_per_row())[1], self.model_.n_labels)
+        if self.targets_.kind != "classes" and (empty := inputs.empty_rows()).any():
+            found = clear_rows(found, empty)
+        return self.targets_.from_csr(found)
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
@@ -269,9 +287,9 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.model_.save(path)
 
     @classmethod
-    def load(cls, path: str | Path) -> "HolographicClassifier":
-        """The estimator of a model file, also of one that the command line wrote."""
-        model = models.load(path)
+    def load(cls, path: str | Path, *, encoder: str | Path | None = None) -> "HolographicClassifier":
+        """The estimator of a model file, also of one that the command line wrote; `encoder` as in `holobind.load`."""
+        model = models.load(path, encoder=encoder)
         targets, options = (model.metadata.get(name, {}) for name in ("estimator", "config"))
         try:
             known = {name: _python_value(value) for name, value in dict(options).items() if name in OPTIONS}
@@ -279,6 +297,8 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             threshold = dict(targets).get("threshold")
             known |= {"text": model.reads_texts, "threshold": threshold and float(threshold)}
             estimator = cls(**known, objective=str(dict(targets).get("objective", "micro-f1")))
+            if model.tfidf is not None:
+                estimator.vectorizer = model.tfidf.unfitted()
             estimator._adopt(model, Targets.from_json(targets, model.label_names, model.n_labels))
         except (DataError, TypeError, ValueError) as error:
             raise FileError(f"{path} has no valid options of an estimator: {error}") from error
@@ -304,15 +324,24 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         y = as_list(y)
         targets = Targets.of(y, classes)
         split = self._split(X, targets.to_csr(y), y, reset=True)
-        if split.texts is not None and not config.reads_tokens:
+        features = None
+        if self.vectorizer is not None:
+            from holobind.data.vectorizers import SklearnFeatures
+
+            if split.texts is None or config.reads_tokens:
+                raise OptionError("vectorizer makes features of texts: give text=True, and network 'linear' or 'fc'")
+            features, rows = SklearnFeatures.fit(self.vectorizer, split.texts)
+            split, config = replace(split, X=rows), replace(config, text=None)
+        elif split.texts is not None and not config.reads_tokens:
             config = replace(config, text=True)
         callbacks = Callbacks(on_solve=_report_solving, on_train=_report_training) if self.verbose else None
-        model = learn(split, config, train_config, label_names=targets.label_names, callbacks=callbacks)
+        model = learn(split, config, train_config, label_names=targets.label_names, tfidf=features, callbacks=callbacks)
         self._adopt(model, targets)
         return self
 
     def _adopt(self, model: models.Model, targets: Targets) -> None:
         self.model_, self.targets_, self.classes_, self.n_updates_ = model, targets, targets.classes, 1
+        self._warned = False
         if model.tfidf is None and model.network.n_features is not None:
             self.n_features_in_ = model.network.n_features
 
@@ -325,9 +354,18 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             return Split(no_features, Y, inputs)
         return Split(inputs, Y)
 
-    def _inputs(self, X: Any) -> Any:
+    def _inputs(self, X: Any) -> Examples:
         check_is_fitted(self)
-        return self._checked(X, reset=False)
+        examples = self.model_.examples(self._checked(X, reset=False))
+        n_empty = int(examples.empty_rows().sum())
+        if n_empty and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{n_empty} of {len(examples)} rows have no word or feature that the model knows: they get no labels, "
+                "or the most likely class",
+                stacklevel=3,
+            )
+        return examples
 
     def _checked(self, X: Any, reset: bool) -> Any:
         """X as a list of texts, or as a matrix of features."""

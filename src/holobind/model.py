@@ -35,7 +35,9 @@ from holobind.label_sets import Objective, Ranking, all_probabilities, choose_se
 from holobind.networks import Network
 
 if TYPE_CHECKING:
+    from holobind.data.encoder_features import EncoderFeatures
     from holobind.data.tokenizer import Tokenizer
+    from holobind.data.vectorizers import SklearnFeatures
 
 Inputs = Any  # a scipy sparse matrix, a dense array, or a sequence of texts
 Result = TypeVar("Result")
@@ -52,6 +54,8 @@ class Model(nn.Module):
     """A network and its head, with what they need to take raw inputs and to name labels.
 
     frequencies   how often each label occurs in training
+    tfidf         how texts become features
+    encoder       embeddings of texts that are features beside those of `tfidf`
     label_order   the label of each of the head's outputs, where the head orders labels differently
     metadata      how it was made: options, data, metrics; any JSON. A file does not keep "timings"
     calibration   of scores to probabilities, by rows that were held out; None if there were none
@@ -68,7 +72,8 @@ class Model(nn.Module):
         frequencies: metrics.Frequencies,
         *,
         normalise: bool = True,
-        tfidf: Tfidf | None = None,
+        tfidf: "Tfidf | SklearnFeatures | None" = None,
+        encoder: "EncoderFeatures | None" = None,
         tokenizer: "Tokenizer | None" = None,
         max_tokens: int = DEFAULT_MAX_TOKENS,
         label_names: Sequence[str] | None = None,
@@ -79,7 +84,7 @@ class Model(nn.Module):
     ) -> None:
         super().__init__()
         self.network, self.head = network, head
-        self.frequencies, self.normalise, self.tfidf = frequencies, normalise, tfidf
+        self.frequencies, self.normalise, self.tfidf, self.encoder = frequencies, normalise, tfidf, encoder
         self.tokenizer, self.max_tokens = tokenizer, max_tokens
         self.label_names = None if label_names is None else list(label_names)
         self.metadata, self.calibration, self.allowed = metadata or {}, calibration, allowed
@@ -125,8 +130,15 @@ class Model(nn.Module):
             scores, found = self._distributed_top_k(h, k) if distributed else self.head.top_k(h, k)
             return scores, found if self._label_order is None else self._label_order[found]
 
-    def examples(self, inputs: Inputs) -> Examples:
-        """Inputs as the network takes them. They are rows of features, or texts if the model reads texts."""
+    def examples(self, inputs: Inputs, *, cache: bool = False, on_progress: ProgressCallback | None = None) -> Examples:
+        """Inputs as the network takes them. They are rows of features, or texts if the model reads texts.
+
+        `empty_rows()` of the examples says which of them have no feature that the model knows.
+
+        cache   keep the embeddings of an encoder in the cache directory
+        """
+        if hasattr(inputs, "empty_rows"):
+            return inputs
         inputs = as_list(inputs)
         texts = as_texts(inputs)
         if texts is not None and self.tokenizer is not None:
@@ -134,15 +146,20 @@ class Model(nn.Module):
         if texts and self.tfidf is None:
             raise DataError("this model was trained on features and cannot read texts; give it rows of features")
         if texts is not None and self.tfidf is not None:
-            return SparseExamples(self.tfidf.transform(texts), self.normalise)
+            X = self.tfidf.transform(texts)
+            if self.encoder is not None:
+                X = self.encoder.append_to(X, texts, cache=cache, on_progress=on_progress)
+            return SparseExamples(X, self.normalise)
         wanted = self.network.n_features
         if wanted is None:
             raise DataError("this model reads texts; got features")
-        X: Any = sparse.csr_array((0, wanted), dtype=np.float32) if texts is not None else _feature_rows(inputs)
-        if X.ndim != 2 or X.shape[1] != wanted:
+        rows: Any = sparse.csr_array((0, wanted), dtype=np.float32) if texts is not None else _feature_rows(inputs)
+        if rows.ndim != 2 or rows.shape[1] != wanted:
             hint = "" if self.tfidf is None else ", which it makes from texts: give it texts, or train with --no-text"
-            raise DataError(f"this model reads {wanted} features a row{hint}; got a matrix of shape {X.shape}")
-        return SparseExamples(checked_csr(X, "the features"), self.normalise)  # each feature once: rows have a length
+            raise DataError(f"this model reads {wanted} features a row{hint}; got a matrix of shape {rows.shape}")
+        return SparseExamples(
+            checked_csr(rows, "the features"), self.normalise
+        )  # each feature once: rows have a length
 
     def map_outputs(
         self,
@@ -158,7 +175,7 @@ class Model(nn.Module):
 
         parallel   False: one batch after the other, as collective operations of several processes need it
         """
-        examples = inputs if hasattr(inputs, "batch") else self.examples(inputs)
+        examples = self.examples(inputs)
         done = 0
 
         def work(rows: RowIndex) -> tuple[RowIndex, Result]:
@@ -193,6 +210,9 @@ class Model(nn.Module):
     ) -> tuple[FloatArray, IntArray]:
         """The k best labels of each row: their scores, best first, and their ids.  Shapes: -> 2 x (rows, k)
 
+        A row without any feature that the model knows gets the labels that are best on average; `examples(inputs)`
+        gives inputs that this method takes, too, and says which rows these are.
+
         exclude, only   names or ids of labels that may not be predicted, or of all that may
         distributed     all processes of torch.distributed call this with the same inputs; each scores a range of the
                         labels, and all get the same result
@@ -218,7 +238,7 @@ class Model(nn.Module):
         n_allowed = self.n_labels if allowed is None else int(allowed.sum())
         if not 1 <= k <= n_allowed:
             raise OptionError(f"k must be from 1 to the number of labels, {n_allowed}; got {k}")
-        examples = inputs if hasattr(inputs, "batch") else self.examples(inputs)
+        examples = self.examples(inputs)
         n, width = len(examples), min(N_CONTEXT, self.n_labels)
         scores, ids, context = np.empty((n, k), np.float32), np.empty((n, k), np.int64), np.empty((n, width))
         mask = None if allowed is None else torch.from_numpy(allowed)
@@ -297,18 +317,20 @@ class Model(nn.Module):
         For the default model, and for linear networks, the parts are exact; for other networks they are gradient x
         input (`holobind.explanation`).
         """
+        inputs = as_list(inputs)
         examples = self.examples(inputs)
         if len(examples) != 1:
             raise DataError(f"explain takes one text in a list, or one row of features; got {len(examples)}")
-        scores = self.scores(inputs)[0]
+        scores = self.scores(examples)[0]
         if labels is None:
-            ids = self.top_k(inputs, min(k, self.n_labels))[1][0].tolist()
+            ids = self.top_k(examples, min(k, self.n_labels))[1][0].tolist()
         else:
             ids = label_ids("explain", labels, self.n_labels, self.label_names).tolist()
         p = None if self.calibration is None else all_probabilities(self.calibration, scores[None].copy())[0]
-        features = None if self.tfidf is None else self.tfidf.words
+        features = None if self.tfidf is None else self.tfidf.words or None
         tokens = None if self.tokenizer is None else self.tokenizer.tokens
-        names = explanation.Names(self.label_names, features, tokens)
+        embedding = None if self.encoder is None else (self.network.n_features or 0) - self.encoder.dim
+        names = explanation.Names(self.label_names, features, tokens, embedding)
         head_ids = self.head_label_ids(torch.tensor(ids)).tolist()
         method, parts = explanation.explain(self.network, self.head, examples, head_ids, names)
         texts = as_texts(inputs)
@@ -396,12 +418,13 @@ class Model(nn.Module):
                       does not know counts as missed
         distributed   as in `top_k`
         """
-        inputs, (Y, _) = self.inputs_of(split), self.labels_of(split, label_names)
+        Y, _ = self.labels_of(split, label_names)
+        examples = self.examples(self.inputs_of(split), cache=True, on_progress=on_progress)
         counts = np.pad(self.frequencies.counts, (0, Y.shape[1] - self.n_labels))
         frequencies = metrics.Frequencies(counts, self.frequencies.n_rows)
         n_allowed = self.n_labels if self.allowed is None else int(self.allowed.sum())
         width = k if self.calibration is None else max(k, self._n_candidates())
-        ranking = self.rank(inputs, min(width, n_allowed), distributed=distributed, on_progress=on_progress)
+        ranking = self.rank(examples, min(width, n_allowed), distributed=distributed, on_progress=on_progress)
         trained = frequencies if frequencies.n_rows > 2 else None
         found = metrics.evaluate(Y, ranking.ids, trained, k=k, dataset=dataset)
         return found if self.calibration is None else replace(found, **evaluate_sets(ranking, Y, self.calibration))
@@ -459,9 +482,17 @@ class Model(nn.Module):
         model_file.write(path, self, dtype)
 
 
-def load(path: str | Path) -> Model:
-    """Read a model that `Model.save` wrote. A FileError says what is wrong with any other file."""
-    return Model(**model_file.read(path)).eval()
+def load(path: str | Path, *, encoder: str | Path | None = None) -> Model:
+    """Read a model that `Model.save` wrote. A FileError says what is wrong with any other file.
+
+    encoder   where the sentence encoder of the model is, if not where it was in training
+    """
+    model = Model(**model_file.read(path)).eval()
+    if encoder is not None:
+        if model.encoder is None:
+            raise OptionError(f"{path} has no sentence encoder; leave out the encoder")
+        model.encoder.use(encoder)
+    return model
 
 
 def _relabel(Y: CsrArray, new_ids: IntArray, n_labels: int) -> CsrArray:

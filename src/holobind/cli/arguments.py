@@ -20,6 +20,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Show no progress on stderr.", callback=set_quiet, show_default=False)
 ]
+EncoderPlace = Annotated[
+    str | None,
+    typer.Option(
+        "--encoder",
+        metavar="NAME-OR-PATH",
+        help="Where the model's sentence encoder is, if it has one.  \\[default: where it was in training]",
+        show_default=False,
+    ),
+]
 FIELDS = "Fields of a table"
 Format = Annotated[
     str | None,

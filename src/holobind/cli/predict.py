@@ -13,6 +13,7 @@ import typer
 from holobind._files import atomic_write, write_errors
 from holobind.cli.arguments import (
     Data,
+    EncoderPlace,
     Format,
     IdField,
     Json,
@@ -42,6 +43,7 @@ def evaluate(
     plot: Annotated[
         Path | None, typer.Option(help="PNG of the reliability of the probabilities of the five best labels.")
     ] = None,
+    encoder: EncoderPlace = None,
     format: Format = None,  # noqa: A002
     text_field: TextField = None,
     label_field: LabelField = None,
@@ -68,7 +70,7 @@ def evaluate(
     from holobind.cli import plots
     from holobind.data.formats import input_files
 
-    loaded = hb.load(model)
+    loaded = hb.load(model, encoder=encoder)
     if plot is not None and loaded.calibration is None:
         raise OptionError("--plot shows probabilities; this model has none, because no rows were held out, or too few")
     outputs = {"--plot": plot}
@@ -88,14 +90,17 @@ def evaluate(
         if dataset.tfidf is not None and not loaded.reads_texts:
             raise DataError(f"{data} has only texts, and this model reads features; train a model on texts")
         split = dataset.train if dataset.test is None else dataset.test
+        n_empty = int(loaded.examples(loaded.inputs_of(split), cache=True, on_progress=report).empty_rows().sum())
         found = loaded.evaluate(split, k, label_names=dataset.label_names, dataset=dataset.name, on_progress=report)
         if plot is not None:
             plots.reliability(found.reliability, f"{dataset.name}, {found.n_rows:,} rows", plot)
     if as_json:
         split_name = "all" if dataset.test is None else "test"
-        print_json({"model": str(model), "data": str(data), "split": split_name, **found.as_json()})
+        print_json({"model": str(model), "data": str(data), "split": split_name, **found.as_json(), "unknown": n_empty})
     else:
         print_rich(found.table())
+        if n_empty:
+            print_rich(f"{n_empty:,} of {len(split):,} rows have no word or feature that the model knows")
 
 
 @app.command()
@@ -144,6 +149,7 @@ def predict(
         bool, typer.Option("--skip-bad", help="Write the error of an invalid line in its place, and continue.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Output file, also .gz, .bz2 or .xz.  \\[default: stdout]")] = None,
+    encoder: EncoderPlace = None,
     max_uncompressed: MaxUncompressed = None,
     as_json: Annotated[bool, typer.Option("--json", help="No effect: the output is always JSON lines.")] = False,
 ) -> None:
@@ -163,6 +169,9 @@ def predict(
         {"features": {"12": 0.5, "40": 1}}
 
         12:0.5 40:1
+
+    A line without any word or feature that the model knows gets no labels, and
+    "unknown": "no known word" or "no features".
 
     Examples:
 
@@ -194,7 +203,7 @@ def predict(
     )
     path = None if str(source) == "-" else source
     with claim_outputs({"--out": out}, [model, STDIN_HANDLE if path is None else path]), _open_output(out) as file:
-        loaded = hb.load(model)
+        loaded = hb.load(model, encoder=encoder)
         if path is None and sys.stdin is not None and sys.stdin.isatty():
             typer.echo("Each input line gets one output line; Ctrl-D ends.", err=True)
         fields = TableOptions.of(

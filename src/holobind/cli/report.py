@@ -12,6 +12,7 @@ from holobind._checks import printable
 from holobind._files import atomic_write, write_errors
 from holobind.cli.arguments import (
     Data,
+    EncoderPlace,
     Format,
     Json,
     LabelField,
@@ -47,6 +48,7 @@ def report(
     data: Data,
     out: Annotated[Path, typer.Option(help="Directory of the report; it may exist if it holds nothing but one.")],
     objective: Annotated[str, typer.Option(help="What label sets are chosen by, as in `predict --auto`.")] = "micro-f1",
+    encoder: EncoderPlace = None,
     format: Format = None,  # noqa: A002
     text_field: TextField = None,
     label_field: LabelField = None,
@@ -71,7 +73,7 @@ def report(
     from holobind.label_report import label_report
 
     _check_directory(out)
-    loaded = hb.load(model)
+    loaded = hb.load(model, encoder=encoder)
     with progress() as show:
         dataset = hb.data.load(
             data,
@@ -88,9 +90,10 @@ def report(
         if dataset.tfidf is not None and not loaded.reads_texts:
             raise DataError(f"{data} has only texts, and this model reads features; train a model on texts")
         split = dataset.train if dataset.test is None else dataset.test
+        examples = loaded.examples(loaded.inputs_of(split), cache=True, on_progress=show)
         evaluation = loaded.evaluate(split, label_names=dataset.label_names, dataset=dataset.name, on_progress=show)
         Y, names = loaded.labels_of(split, dataset.label_names)
-        ranking, chosen = loaded.candidates(loaded.inputs_of(split), objective, on_progress=show)
+        ranking, chosen = loaded.candidates(examples, objective, on_progress=show)
         show("writing the report", 0.0)
         found = label_report(ranking, chosen, Y)
         page = _Page(loaded, dataset.name, split, Y, names, ranking, chosen, evaluation, found, objective)

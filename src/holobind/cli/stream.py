@@ -116,6 +116,10 @@ def predictions(
 
         {"labels": [{"label": "red", "score": 0.9, "probability": 0.8}, ...]}
 
+    A line without any word or feature that the model knows has no labels, and says so:
+
+        {"labels": [], "unknown": "no known word"}
+
     chunks     the bytes of a stream, or a table
     format     one of `INPUT_FORMATS`; None detects it from the model, the first line and the suffix of `source`
     fields     the fields of a table, or of JSON lines

