@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import itertools
 import json
 
 import pytest
@@ -16,7 +17,7 @@ LABELS = [["fruit", "red"], ["fruit"], ["car", "red"], ["car"], []]
 
 def label_sets(dataset):
     ids, ends = dataset.train.Y.indices.tolist(), dataset.train.Y.indptr.tolist()
-    return [sorted(dataset.label_names[i] for i in ids[a:b]) for a, b in zip(ends, ends[1:], strict=False)]
+    return [sorted(dataset.label_names[i] for i in ids[a:b]) for a, b in itertools.pairwise(ends)]
 
 
 def assert_read(path, description, texts=TEXTS, labels=LABELS, **options):
@@ -126,7 +127,7 @@ def test_the_format_overrules_the_content(tmp_path):
     assert_read(path, "TSV: 1 rows, text in 'title', labels in 'tags', one a row", ["red"], [["x"]])
     description = "TSV without a header: 2 rows, text in 'text', labels in 'labels', one a row"
     assert_read(path, description, ["title", "red"], [["tags"], ["x"]], format="tsv")
-    with pytest.raises(OptionError, match="format 'docx' is unknown; choose one of xml, .*parquet"):
+    with pytest.raises(OptionError, match=r"format 'docx' is unknown; choose one of xml, .*parquet"):
         data.load(path, format="docx")
     path.write_text("0 1:1\n")
     assert "is no table with fields" in refused(path, text_field="a")
