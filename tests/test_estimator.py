@@ -289,8 +289,38 @@ def test_texts_are_read_with_text():
             clf.predict(wrong)
     with pytest.raises(hb.DataError, match="texts come in a list"):
         clf.predict("one text")
-    with pytest.raises(ValueError, match="could not convert string"):
-        Classifier().fit(documents, sets)
+
+
+def test_texts_are_understood_in_every_form():
+    documents, sets = texts(40)
+    wanted = Classifier(text=True, l2=1.0).fit(documents, sets).decision_function(documents)
+    forms = [documents, np.array(documents), np.array(documents, object), (text for text in documents)]
+    if pandas := _installed("pandas"):
+        forms += [pandas.Series(documents), pandas.DataFrame({"text": documents})]
+    if polars := _installed("polars"):
+        forms += [polars.Series(documents), polars.DataFrame({"text": documents})]
+    if datasets := _installed("datasets"):
+        forms.append(datasets.Dataset.from_dict({"text": documents})["text"])
+    for X in forms:
+        clf = Classifier(l2=1.0).fit(X, (labels for labels in sets))
+        assert np.allclose(clf.decision_function(documents), wanted), type(X)
+    with pytest.raises(hb.DataError, match="for a model of texts, X is a list of texts"):
+        clf.predict(np.eye(3))
+
+
+def _installed(name):
+    try:
+        return __import__(name)
+    except ImportError:
+        return None
+
+
+def test_labels_unseen_in_training_count_as_misses():
+    documents, sets = texts(40)
+    clf = Classifier(l2=1.0).fit(documents, sets)
+    with pytest.warns(UserWarning, match="2 labels of y were not seen in training") as warned:
+        found = clf.score(documents[:2], [{"new"}, {*sets[1], "newer"}])
+    assert found == clf.score(documents[1:2], sets[1:2]) / 2 and len(warned) == 1
 
 
 def test_verbose_reports_on_stderr_and_otherwise_nothing_is_printed(capsys):

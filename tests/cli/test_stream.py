@@ -270,3 +270,29 @@ def test_a_damaged_compressed_stream_yields_what_comes_before_the_damage(text_mo
     assert next(chunks)
     with pytest.raises(DataError, match="ends too early"):
         list(chunks)
+
+
+def test_tables_are_read_by_their_fields_and_ids_come_back(text_model):
+    plain = predict(text_model, "\n".join(TEXTS[:3]).encode(), k=1)
+    csv = "id,text,tags\n" + "".join(f"q{i},{text},x\n" for i, text in enumerate(TEXTS[:3]))
+    fasttext = "".join(f"__label__x {text}\n" for text in TEXTS[:3])
+    annif = "".join(f"{text}\t<http://ex.org/a>\n" for text in TEXTS[:3])
+    records = "".join(json.dumps({"id": i, "title": text}) + "\n" for i, text in enumerate(TEXTS[:3]))
+    layouts = []
+    found = predict(text_model, csv.encode(), k=1, on_layout=layouts.append)
+    assert found == plain and [one["id"] for one in found] == ["q0", "q1", "q2"]
+    assert [layout.describe() for layout in layouts] == ["CSV: text in 'text', ids in 'id'"]
+    assert predict(text_model, fasttext.encode(), k=1) == plain and predict(text_model, annif.encode(), k=1) == plain
+    found = predict(text_model, records.encode(), k=1)
+    assert found == plain and [one["id"] for one in found] == [0, 1, 2]
+
+
+def test_a_csv_file_without_usual_names_does_not_get_a_prediction_for_its_header(text_model):
+    with pytest.raises(DataError, match="has no usual name of a field"):
+        predict(text_model, b"Titel,Nummer\nred apple,1\n", source="x.csv")
+    options = stream.TableOptions.of(text_field="Titel", id_field="Nummer")
+    assert [one["id"] for one in predict(text_model, b"Titel,Nummer\nred,1\n", source="x.csv", options=options)] == [
+        "1"
+    ]
+    found = predict(text_model, b"text,id\nred,1\nred\ngreen,3\n", source="x.csv", on_error=lambda error: None)
+    assert ["error" in one for one in found] == [False, True, False]

@@ -2,6 +2,7 @@
 
 import builtins
 import contextlib
+import itertools
 import json
 
 import pytest
@@ -20,7 +21,7 @@ LISTS = "12 rows, text in 'text', labels in 'labels', in lists"
 
 def label_sets(dataset):
     ids, ends = dataset.train.Y.indices.tolist(), dataset.train.Y.indptr.tolist()
-    return [sorted(dataset.label_names[i] for i in ids[a:b]) for a, b in zip(ends, ends[1:], strict=False)]
+    return [sorted(dataset.label_names[i] for i in ids[a:b]) for a, b in itertools.pairwise(ends)]
 
 
 def assert_read(path, description, labels=LABELS):
@@ -146,5 +147,5 @@ def test_a_small_parquet_file_cannot_fill_the_memory(tmp_path, monkeypatch):
 def test_columns_that_are_neither_texts_nor_labels_are_refused(tmp_path):
     odd = pa.table({"text": TEXTS, "labels": pa.array([[None] * 3] * 12, pa.list_(pa.null()))})
     pq.write_table(odd, tmp_path / "a.parquet")
-    with pytest.raises(DataError, match="has no field 'labels'|holds the labels"):
+    with pytest.raises(DataError, match=r"has no field 'labels'|holds the labels"):
         data.load(tmp_path / "a.parquet", label_field="labels")

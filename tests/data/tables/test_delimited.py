@@ -38,7 +38,7 @@ def test_what_csv_writes_is_read_back(rows, delimiter, quoting, end, size):
 
 def test_a_quote_inside_a_plain_field_is_a_character():
     assert rows_of('a 5" pipe,tools\n') == [['a 5" pipe', "tools"]]
-    assert [row for _, row in split_tabs(Lines(['"a"\tb\n'.encode()], "t.tsv"))] == [['"a"', "b"]]
+    assert [row for _, row in split_tabs(Lines([b'"a"\tb\n'], "t.tsv"))] == [['"a"', "b"]]
 
 
 def test_rows_have_the_number_of_their_first_line():

@@ -9,7 +9,9 @@ from holobind.data.tables.lines import Lines
 from holobind.errors import DataError
 
 
-@given(st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=30), st.integers(1, 9), st.integers(0, 4))
+@given(
+    st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=30), st.integers(1, 9), st.integers(0, 4)
+)
 def test_lines_do_not_depend_on_the_sizes_of_chunks(text, size, n_peeked):
     data = text.encode()
     lines = Lines((data[i : i + size] for i in range(0, len(data), size)), "t")

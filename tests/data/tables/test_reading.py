@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import itertools
 import json
 
 import pytest
@@ -16,7 +17,7 @@ LABELS = [["fruit", "red"], ["fruit"], ["car", "red"], ["car"], []]
 
 def label_sets(dataset):
     ids, ends = dataset.train.Y.indices.tolist(), dataset.train.Y.indptr.tolist()
-    return [sorted(dataset.label_names[i] for i in ids[a:b]) for a, b in zip(ends, ends[1:], strict=False)]
+    return [sorted(dataset.label_names[i] for i in ids[a:b]) for a, b in itertools.pairwise(ends)]
 
 
 def assert_read(path, description, texts=TEXTS, labels=LABELS, **options):
@@ -38,7 +39,10 @@ def refused(path, **options):
 
 def test_csv_with_every_delimiter_and_compression(tmp_path):
     for delimiter, kind in ((",", "CSV"), (";", "CSV with ';'"), ("\t", "TSV")):
-        rows = [["id", "title", "tags"], *([str(i), t, "|".join(y)] for i, (t, y) in enumerate(zip(TEXTS, LABELS, strict=True)))]
+        rows = [
+            ["id", "title", "tags"],
+            *([str(i), t, "|".join(y)] for i, (t, y) in enumerate(zip(TEXTS, LABELS, strict=True))),
+        ]
         text = "".join(delimiter.join('"' + cell.replace('"', '""') + '"' for cell in row) + "\r\n" for row in rows)
         for suffix, compress in (("", bytes), (".gz", gzip.compress), (".bz2", bz2.compress)):
             path = tmp_path / f"books.csv{suffix}"
@@ -67,14 +71,19 @@ def test_json_lines_with_any_names(tmp_path):
     path.write_text('{"text": "a", "labels": ["x|y"]}\n{"text": "b", "labels": ["y"]}\n')
     assert "--label-separator '|'" in refused(path)
     assert label_sets(data.load(path, label_separator="none")) == [["x|y"], ["y"]]
-    annif = {"document_id": "d", "text": "a", "subjects": [{"uri": "http://x", "label": "X"}], "metadata": {"title": "t"}}
+    annif = {
+        "document_id": "d",
+        "text": "a",
+        "subjects": [{"uri": "http://x", "label": "X"}],
+        "metadata": {"title": "t"},
+    }
     path.write_text(json.dumps(annif) + "\n")
     assert label_sets(data.load(path)) == [["http://x"]]
 
 
 def test_annifs_tsv_has_as_many_labels_as_uris(tmp_path):
     path = tmp_path / "corpus.tsv"
-    path.write_text("A \"quoted\" title\t<http://ex.org/a> <http://ex.org/b>\nAnother\t<http://ex.org/a>\n")
+    path.write_text('A "quoted" title\t<http://ex.org/a> <http://ex.org/b>\nAnother\t<http://ex.org/a>\n')
     description = "Annif's TSV: 2 rows, text in 'text', labels in 'subjects', separated by white space"
     labels = [["http://ex.org/a", "http://ex.org/b"], ["http://ex.org/a"]]
     assert_read(path, description, ['A "quoted" title', "Another"], labels)
@@ -89,7 +98,9 @@ def test_annifs_folder_has_a_text_and_its_subjects_in_two_files(tmp_path):
         (folder / "b.txt").write_text("\ufeffbook")
         (folder / "b.key").write_text("http://ex.org/b\n\n")
         (folder / "c.txt").write_text("without subjects")
-    description = "Annif's folder of texts: 2 rows, text in 'text', labels in 'subjects', in lists, ids in 'id', 1 texts "
+    description = (
+        "Annif's folder of texts: 2 rows, text in 'text', labels in 'subjects', in lists, ids in 'id', 1 texts "
+    )
     labels = [["http://ex.org/a", "http://ex.org/b"], ["http://ex.org/b"]]
     texts = ["first line\nsecond line", "book"]
     assert_read(tmp_path / "train", description + "without subjects left out", texts, labels)
@@ -99,7 +110,9 @@ def test_annifs_folder_has_a_text_and_its_subjects_in_two_files(tmp_path):
 
 def test_fasttexts_labels_are_not_words(tmp_path):
     path = tmp_path / "cooking.train"
-    path.write_text("__label__sauce __label__cheese How much starch ?\n__label__bread rise __label__flour dough\n\nplain\n")
+    path.write_text(
+        "__label__sauce __label__cheese How much starch ?\n__label__bread rise __label__flour dough\n\nplain\n"
+    )
     description = "fastText: 3 rows, text in 'text', labels in '__label__', in lists"
     labels = [["sauce", "cheese"], ["bread", "flour"], []]
     assert_read(path, description, ["How much starch ?", "rise dough", "plain"], labels)
@@ -114,7 +127,7 @@ def test_the_format_overrules_the_content(tmp_path):
     assert_read(path, "TSV: 1 rows, text in 'title', labels in 'tags', one a row", ["red"], [["x"]])
     description = "TSV without a header: 2 rows, text in 'text', labels in 'labels', one a row"
     assert_read(path, description, ["title", "red"], [["tags"], ["x"]], format="tsv")
-    with pytest.raises(OptionError, match="format 'docx' is unknown; choose one of xml, .*parquet"):
+    with pytest.raises(OptionError, match=r"format 'docx' is unknown; choose one of xml, .*parquet"):
         data.load(path, format="docx")
     path.write_text("0 1:1\n")
     assert "is no table with fields" in refused(path, text_field="a")
@@ -137,7 +150,11 @@ def test_the_test_split_is_read_as_the_training_split(tmp_path):
     ("name", "lines", "message"),
     [
         ("a.tsv", ["Thema\tlabels", *(f"text {i}\tx{i % 3}" for i in range(30))], "seems to be a header"),
-        ("a.tsv", ["Titel\tThema", *(f"a text of some words, {i}\tx{i % 3}" for i in range(30))], "seems to be a header"),
+        (
+            "a.tsv",
+            ["Titel\tThema", *(f"a text of some words, {i}\tx{i % 3}" for i in range(30))],
+            "seems to be a header",
+        ),
         ("a.tsv", [f"some text\tx{i} y{i} z{i}" for i in range(30)], "30 of its 30 labels occur once, at 1.00 labels"),
         ("a.tsv", [f"some text\t{y}" for y in ("a", "b", "c", "a b", "b c", "a c")] * 4, "--label-separator"),
         ("a.csv", ["Titel,Thema", "a,b"], "pass --text-field and --label-field with names of that row"),
@@ -149,7 +166,11 @@ def test_the_test_split_is_read_as_the_training_split(tmp_path):
         ("a.csv", [], "there are no training points"),
         ("a.csv", ["text,labels"], "there are no training points"),
         ("a.json", ['[{"text": "a"}]'], "a JSON array; write one object a line"),
-        ("a.jsonl", ['{"text": "a", "labels": ["x"]}', '{"text": "b"}'], 'a.jsonl:2: expected {"text": "...", "labels"'),
+        (
+            "a.jsonl",
+            ['{"text": "a", "labels": ["x"]}', '{"text": "b"}'],
+            'a.jsonl:2: expected {"text": "...", "labels"',
+        ),
     ],
 )
 def test_a_misreading_stops_with_one_line_that_says_what_to_pass(tmp_path, name, lines, message):

@@ -26,7 +26,9 @@ def test_labels_of_one_name_stay_apart_and_others_keep_their_uri(tmp_path):
 
 
 def test_load_names_labels_by_option_or_by_a_file_in_the_directory(tmp_path):
-    (tmp_path / "train.tsv").write_text("brie\t<http://ex.org/1>\nloan and river\t<http://ex.org/2> <http://ex.org/1>\n")
+    (tmp_path / "train.tsv").write_text(
+        "brie\t<http://ex.org/1>\nloan and river\t<http://ex.org/2> <http://ex.org/1>\n"
+    )
     (tmp_path / "names.tsv").write_text(TSV)
     assert data.load(tmp_path).label_names == ["http://ex.org/1", "http://ex.org/2"]
     assert data.load(tmp_path / "train.tsv", label_names=tmp_path / "names.tsv").label_names == ["cheese", "bank"]

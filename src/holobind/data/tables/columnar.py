@@ -37,7 +37,7 @@ def from_parquet(path: Path, max_uncompressed: int | None) -> Source:
             raise expansion_error(path, max_rows, "rows")
         schema = pq.read_schema(path)
         usable = _usable(pa, schema)
-    strings = [column.name for column in schema if column.name in set(usable) and _is_string(pa, column.type)]
+    strings = [column.name for column in schema if column.name in usable and _is_string(pa, column.type)]
 
     def records(wanted: Sequence[str]) -> NumberedRecords:
         _check_types(path, usable, wanted)

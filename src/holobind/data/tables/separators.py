@@ -57,9 +57,10 @@ def find_separator(values: Sequence[str], where: str) -> str | None:
     for separator in (";", "\t"):
         if sum(separator in value for value in values) >= MIN_SEPARATED * len(values):
             return separator
-    if (separator := _judge_commas(values, where)) is None:
+    commas = _judge_commas(values, where)
+    if commas is None:
         _judge_spaces(values, where)
-    return separator
+    return commas
 
 
 def _judge_commas(values: list[str], where: str) -> str | None:
