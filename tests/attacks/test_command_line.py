@@ -86,7 +86,7 @@ MISTAKES = [
     ("inspect {}/\x1b[31m", "\\x1b[31m is not a file"),
     ("evaluate {}/data {}/model", "is not a file"),
     ("predict {}/model {}/data/test.txt --threshold nan", "--threshold must be a number"),
-    ("train {}/model --out {}/new", "neither labels"),
+    ("train {}/model --out {}/new", "expected lines like"),
     ("train {}/missing --out {}/new", "no such file"),
     ("train {}/data --dim 1000000000000 --out {}/new", "dim must be a whole number from 1 to 2^28"),
     ("train {}/data --dim 200000000 --out {}/new", "take a smaller dim"),

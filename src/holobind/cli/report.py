@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-SHOWN_LABELS, SHOWN_CONFUSIONS, SHOWN_ROWS = 200, 50, 50  # of the page; the CSV files have all, or as many as they say
+SHOWN_LABELS, SHOWN_CONFUSIONS, SHOWN_ROWS = 100, 50, 50  # of the page; the CSV files have all, or as many as they say
 MAX_CSV_ROWS = 1000  # of the hardest rows
 MAX_TEXT_CHARACTERS = 300
 FILES = ("index.html", "labels.csv", "confusion.csv", "rows.csv", "labels.png", "reliability.png")
