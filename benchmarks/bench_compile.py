@@ -2,9 +2,9 @@
 
     python benchmarks/bench_compile.py
 
-The loss is compiled by inductor with fullgraph=True, forward and backward. Eager mode has kernels of its own (blocks with
-their own derivative, the fused query loss) and bounded memory; the compiled loss holds rows x L scores. The last line
-printed is JSON.
+The loss is compiled by inductor with fullgraph=True, forward and backward. Eager mode has kernels of its own (blocks
+with their own derivative, the fused query loss) and bounded memory; the compiled loss holds rows x L scores. The last
+line printed is JSON.
 """
 
 import json

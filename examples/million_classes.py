@@ -2,8 +2,8 @@
 
     python examples/million_classes.py [--small] [--classes 1000000]
 
-Synthetic: a class is a random code, and an example is its code seen through a fixed random network, with noise. The body
-learns to map examples to outputs of d dimensions. An nn.Linear of 512 x 1,000,000 weights takes 2 GB, and 8 GB in
+Synthetic: a class is a random code, and an example is its code seen through a fixed random network, with noise. The
+body learns to map examples to outputs of d dimensions. An nn.Linear of 512 x 1,000,000 weights takes 2 GB, and 8 GB in
 training with Adam; the head has 512 x d. Most classes are never seen in training. The test asks for the class of a new
 example of a seen class, among all classes.
 """
