@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true")
     small = parser.parse_args(arguments).small
-    calls = hb.data.python_calls(["asyncio", "email", "unittest"] if small else ["stdlib"])
+    calls = hb.data.python_calls(["email"] if small else ["stdlib"])
     hidden, dim, epochs, rows = (32, 64, 5, 600) if small else (256, 512, 10, calls.train.X.shape[0])
     chosen = np.random.default_rng(0).permutation(calls.train.X.shape[0])[:rows]
     data = hb.Split(calls.train.X[chosen], calls.train.Y[chosen], None)
