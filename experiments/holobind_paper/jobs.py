@@ -26,7 +26,7 @@ QUICK_EPOCHS = 2
 TEXT_OPTIONS: Options = TRAIN_OPTIONS | {"epochs": 10, "batch_size": 128, "hidden": (256,), "max_tokens": 100}
 TEXT_NETWORKS: dict[str, Options] = {
     "CNN": {"network": "cnn", "embedding_dim": 64, "filters": 32},
-    "LSTM": {"network": "lstm", "embedding_dim": 128, "hidden_size": 96, "feature_dropout": 0.5},
+    "LSTM": {"network": "lstm", "embedding_dim": 128, "hidden_size": 96, "dropout": 0.2, "feature_dropout": 0.2},
 }
 MAX_LABELS_OF_SMALL_DATASETS = 10_000  # datasets with more labels have d' = 3000, as in the paper, and one seed
 SEEDS = 3
