@@ -158,8 +158,8 @@ def _notes(rows: list[dict[str, Any]], quick: bool) -> list[str]:
         notes.append(
             "CNN and LSTM are trained on words alone, without pretrained word vectors, and are smaller than the "
             f"paper's: {sizes}. Both have a hidden layer of {text['hidden'][0]}, are trained for {text['epochs']} "
-            f"epochs in batches of {text['batch_size']} and read the first {text['max_tokens']} words of a text. The "
-            "options are the same for both heads. Our LSTM has one attention query and attends once to each text; the "
+            f"epochs in batches of {text['batch_size']} with a dropout of {text['dropout']} and "
+            f"read the first {text['max_tokens']} words of a text. The options are the same for both heads. Our LSTM has one attention query and attends once to each text; the "
             "authors' has one for each label, as AttentionXML has, and averages over them."
         )
     remarks = {row["dataset"]: row["remark"] for row in rows if row["remark"]}

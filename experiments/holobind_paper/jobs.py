@@ -23,10 +23,13 @@ SHORT_OPTIONS: Options = TRAIN_OPTIONS | {"epochs": 8}  # of ablations with many
 LARGE_OPTIONS: Options = TRAIN_OPTIONS | {"epochs": 5, "batch_size": 256}  # of datasets with many labels
 QUICK_EPOCHS = 2
 # XML-CNN and the attention LSTM are smaller than by default, to be affordable; sizes from experiments/text_networks.py.
-TEXT_OPTIONS: Options = TRAIN_OPTIONS | {"epochs": 10, "batch_size": 128, "hidden": (256,), "max_tokens": 100}
+TEXT_OPTIONS: Options = TRAIN_OPTIONS | {
+    **{"epochs": 10, "batch_size": 128, "hidden": (256,), "max_tokens": 100},
+    **{"dropout": 0.2, "feature_dropout": 0.2},
+}
 TEXT_NETWORKS: dict[str, Options] = {
     "CNN": {"network": "cnn", "embedding_dim": 64, "filters": 32},
-    "LSTM": {"network": "lstm", "embedding_dim": 128, "hidden_size": 96, "dropout": 0.2, "feature_dropout": 0.2},
+    "LSTM": {"network": "lstm", "embedding_dim": 128, "hidden_size": 96},
 }
 MAX_LABELS_OF_SMALL_DATASETS = 10_000  # datasets with more labels have d' = 3000, as in the paper, and one seed
 SEEDS = 3
