@@ -115,7 +115,7 @@ def markdown(lines: Sequence[Sequence[object]]) -> str:
     """A table of `table` as Markdown."""
     header, *rows = lines
     ruled: list[Sequence[object]] = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in ruled)
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in ruled)
 
 
 def print_result(data: dict[str, Any]) -> None:

@@ -67,6 +67,10 @@ def test_words_of_the_page_change_with_the_results(tmp_path):
     assert "1 is run here (Bibtex)" in after
 
 
+def test_a_table_keeps_its_columns_where_a_cell_has_a_bar():
+    assert result.markdown([["a", "b"], ["|score|", "1"]]).splitlines()[2] == "| \\|score\\| | 1 |"
+
+
 def test_no_reported_baseline_is_within_two_points_of_label_frequency():
     found = registry.collect(RESULTS, "accuracy")
     if found is None:
