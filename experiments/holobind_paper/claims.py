@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from holobind_paper.result import NOT_RUN
+
 Results = dict[str, dict[str, Any]]
 Verdict = Literal["confirmed", "partly", "not confirmed", "not testable here"]
-NOT_RUN = "not run yet"
 
 
 @dataclass(frozen=True)

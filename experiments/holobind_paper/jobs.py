@@ -6,6 +6,7 @@ train splits of cooking-stackexchange and python-calls-torch (experiments/LOG.md
 tenth of the training rows is held out; the epoch with the best P@1 on them is evaluated on the test split.
 """
 
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -103,8 +104,6 @@ def key(job: Job, seed: int) -> dict[str, Any]:
 
 def data_key(dataset: Dataset) -> dict[str, Any]:
     """The sizes of a dataset and a checksum of its train split: the rest of a cell's key."""
-    import zlib
-
     train = dataset.train
     checksum = zlib.crc32(train.Y.indices.tobytes(), zlib.crc32(train.X.data.tobytes()))
     return {"labels": dataset.n_labels, "rows": len(train), "crc32": f"{checksum:08x}"}

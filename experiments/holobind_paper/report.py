@@ -9,10 +9,9 @@ from typing import Any
 
 from holobind.errors import OptionError
 from holobind_paper import claims, registry, training
-from holobind_paper.claims import NOT_RUN
 from holobind_paper.claims_networks import baselines_learn
 from holobind_paper.registry import EXPERIMENTS
-from holobind_paper.result import markdown
+from holobind_paper.result import NOT_RUN, markdown
 
 EXACT, APPROXIMATE, PROJECTED = "HRR", "HRR, approximate inverse", "HRR w/ Proj"
 PAPER_DATASETS = (

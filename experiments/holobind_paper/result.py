@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DECIMALS = 6  # of the numbers in result files
+NOT_RUN = "not run yet"  # of a cell or a claim without a result
 
 
 def generator(seed: int, *cell: object) -> torch.Generator:
