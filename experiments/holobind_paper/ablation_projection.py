@@ -14,7 +14,8 @@ from holobind_paper import heads, training
 from holobind_paper import jobs as networks
 from holobind_paper.datasets import Source
 from holobind_paper.jobs import Job
-from holobind_paper.training import NOT_RUN, Found
+from holobind_paper.result import NOT_RUN
+from holobind_paper.training import Found
 
 DATASETS = ("Bibtex", "Delicious")
 LEARNED = {"fixed": (), "p and m learned": ("present", "missing"), "labels learned": ("labels",)}

@@ -11,7 +11,8 @@ from holobind_paper import jobs as networks
 from holobind_paper import training
 from holobind_paper.datasets import Source
 from holobind_paper.jobs import Job
-from holobind_paper.training import NOT_RUN, Found
+from holobind_paper.result import NOT_RUN
+from holobind_paper.training import Found
 
 QUERY, ALL_LABELS, PRESENT_LABELS = "query loss", "regression, all labels", "regression, present labels only"
 DATASETS = ("Bibtex", "Delicious")

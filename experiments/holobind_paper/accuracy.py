@@ -11,7 +11,8 @@ from holobind_paper import jobs as networks
 from holobind_paper import published, result, training
 from holobind_paper.datasets import Source
 from holobind_paper.jobs import Job
-from holobind_paper.training import NOT_RUN, Found
+from holobind_paper.result import NOT_RUN
+from holobind_paper.training import Found
 
 DATASETS = (
     *("Bibtex", "Delicious", "mediamill-reduced", "cooking-stackexchange"),
@@ -25,8 +26,8 @@ SHOWN_K = (1, 3, 5)
 
 def pairs(source: Source) -> dict[str, tuple[networks.Options, networks.Options]]:
     """The options of each network with a linear and with a holographic head."""
-    dim = networks.paper_dim(source.labels)
-    found = {"FC": (networks.fc(), networks.hrr_fc(dim))}
+    dim, changes = networks.paper_dim(source.labels), networks.OPTIONS_OF_DATASETS.get(source.name, {})
+    found = {"FC": (networks.fc(**changes), networks.hrr_fc(dim, **changes))}
     if source.words:
         found |= {network: networks.text_pair(network, dim) for network in networks.TEXT_NETWORKS}
     return found
@@ -158,9 +159,17 @@ def _notes(rows: list[dict[str, Any]], quick: bool) -> list[str]:
         notes.append(
             "CNN and LSTM are trained on words alone, without pretrained word vectors, and are smaller than the "
             f"paper's: {sizes}. Both have a hidden layer of {text['hidden'][0]}, are trained for {text['epochs']} "
-            f"epochs in batches of {text['batch_size']} and read the first {text['max_tokens']} words of a text. The "
-            "options are the same for both heads. Our LSTM has one attention query and attends once to each text; the "
+            f"epochs in batches of {text['batch_size']} with a dropout of {text['dropout']} and "
+            f"read the first {text['max_tokens']} words of a text. The options are the same for both heads. Our "
+            "LSTM has one attention query and attends once to each text; the "
             "authors' has one for each label, as AttentionXML has, and averages over them."
         )
+    for name, changed in networks.OPTIONS_OF_DATASETS.items():
+        if any(row["dataset"] == name for row in rows):
+            notes.append(
+                f"On {name}, which has few rows and dense features, both heads are trained for {changed['epochs']} "
+                "epochs, and rows are not scaled: with the other datasets' options neither is clearly better than "
+                "label frequency."
+            )
     remarks = {row["dataset"]: row["remark"] for row in rows if row["remark"]}
     return notes + [f"\\* {name}: {remark}." for name, remark in remarks.items()]

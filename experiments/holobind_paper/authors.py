@@ -24,7 +24,8 @@ from holobind_paper import heads, published, result, training
 from holobind_paper import jobs as networks
 from holobind_paper.datasets import Source
 from holobind_paper.jobs import Job, Row
-from holobind_paper.training import NOT_RUN, Found
+from holobind_paper.result import NOT_RUN
+from holobind_paper.training import Found
 
 DATASETS = ("Bibtex", "Delicious")
 HIDDEN_UNITS, BATCH, RATE, EPOCHS = 768, 64, 1e-3, 25

@@ -8,7 +8,8 @@ from holobind_paper import heads, result, training
 from holobind_paper import jobs as networks
 from holobind_paper.datasets import Source
 from holobind_paper.jobs import Job
-from holobind_paper.training import NOT_RUN, Found
+from holobind_paper.result import NOT_RUN
+from holobind_paper.training import Found
 
 DATASETS = ("Bibtex", "Delicious")
 BALANCES = (0.0, 0.1, 0.3, 1.0, 3.0, 10.0)

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from holobind_paper.result import NOT_RUN
+
 Results = dict[str, dict[str, Any]]
 Verdict = Literal["confirmed", "partly", "not confirmed", "not testable here"]
-NOT_RUN = "not run yet"
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,16 @@ def rows(results: Results) -> list[list[str]]:
         figures = "" if found is None else found.figures
         if found is not None and any(results[name]["quick"] for name in claim.experiments):
             figures += " (quick run)"
+        if found is not None and any(is_incomplete(results[name]) for name in claim.experiments):
+            figures += " (some cells are not run yet)"
         commands = ", ".join(f"`holobind paper {command_of(name)}`" for name in claim.experiments)
         lines.append([claim.text, claim.where, NOT_RUN if found is None else found.verdict, figures, commands])
     return lines
+
+
+def is_incomplete(data: dict[str, Any]) -> bool:
+    """Whether a table has cells that are not run yet."""
+    return any(NOT_RUN in cell for line in data.get("table", ()) for cell in line)
 
 
 def command_of(name: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from holobind_paper import thresholds
-from holobind_paper.ablation_projection import LEARNED, LOSSES, case_of
+from holobind_paper.ablation_projection import LOSSES, case_of
 from holobind_paper.accuracy import METRICS, SHOWN_K, difference, is_complete
 from holobind_paper.authors import FC, FC_TO_THE_END, HRR_FC
 from holobind_paper.claims import Claim, Judgement, Results, Verdict, by_share, span
@@ -174,32 +174,33 @@ def learned_without_projection(results: Results) -> Judgement | None:
 
 def _without(results: Results, wanted: Callable[[dict[str, str]], bool]) -> Judgement | None:
     rows = [row for row in results["ablation-projection"]["rows"] if "label frequency" in row["scores"]]
-    counted: dict[tuple[str, str], list[bool]] = {}
-    lowest: dict[tuple[str, str], list[float]] = {}
+    counted: dict[str, list[bool]] = {}
+    reached: dict[str, list[float]] = {}
     for row in rows:
         for setup in row["scores"]:
             if ", not projected, " in setup and wanted(case_of(setup)):
-                case = case_of(setup)
-                place = (case["learned"], case["loss"])
+                place = _group(case_of(setup))
                 counted.setdefault(place, []).append(_chance(row, setup))
-                lowest.setdefault(place, []).append(row["scores"][setup]["P"][0])
+                reached.setdefault(place, []).append(row["scores"][setup]["P"][0])
     if not counted:
         return None
-    guesses = sum(sum(found) for found in counted.values())
-    total = sum(len(found) for found in counted.values())
-    order = [place for place in product(LEARNED, LOSSES) if place in counted]
+    guesses, total = (sum(map(count, counted.values())) for count in (sum, len))
+    baselines = ", ".join(f"{row['scores']['label frequency']['P'][0]:.1f} on {row['dataset']}" for row in rows)
     return Judgement(
         by_share(guesses, total),
-        f"{guesses} of {total} networks guess (P@1 of at most {thresholds.CHANCE_RATIO:g} times "
-        "that of label frequency, "
-        + ", ".join(f"{row['scores']['label frequency']['P'][0]:.1f} on {row['dataset']}" for row in rows)
-        + "): "
+        f"{guesses} of {total} networks guess (P@1 of at most {thresholds.CHANCE_RATIO:g} times that of "
+        f"label frequency, {baselines}): "
         + "; ".join(
-            f"{learned}, {loss}: {sum(counted[learned, loss])} of {len(counted[learned, loss])} (P@1 "
-            f"{span(lowest[learned, loss], '.1f')})"
-            for learned, loss in order
+            f"{place}: {sum(found)} of {len(found)} (P@1 {span(reached[place], '.1f')})"
+            for place, found in counted.items()
         ),
     )
+
+
+def _group(case: dict[str, str]) -> str:
+    """What is learned and by which loss; of learned label vectors also the variance that they start from."""
+    start = f", from N(0, {case['scale']})" if case["learned"] == "labels learned" else ""
+    return f"{case['learned']}, {case['loss']}{start}"
 
 
 def same_with_abs(results: Results) -> Judgement | None:

@@ -7,7 +7,8 @@ from holobind_paper import jobs as networks
 from holobind_paper import result
 from holobind_paper.datasets import Source
 from holobind_paper.jobs import Job
-from holobind_paper.training import NOT_RUN, Found
+from holobind_paper.result import NOT_RUN
+from holobind_paper.training import Found
 
 DATASETS = ("tibkat-core-en", "gutenberg-lcsh", "yso-en", "python-calls-torch")
 DIMENSIONS = (100, 400, 1000, 1750, 3000)  # below and above 10 % of the labels of tibkat-core-en

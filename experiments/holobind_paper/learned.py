@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holobind_paper import result, training
-from holobind_paper.training import NOT_RUN, Found
+from holobind_paper.result import NOT_RUN
+from holobind_paper.training import Found
 
 FIXED = "fixed"
 

@@ -7,7 +7,8 @@ from holobind_paper import jobs as networks
 from holobind_paper import published, result, training
 from holobind_paper.datasets import Source
 from holobind_paper.jobs import Job
-from holobind_paper.training import NOT_RUN, Found
+from holobind_paper.result import NOT_RUN
+from holobind_paper.training import Found
 
 DATASETS = ("tibkat-core-en", "gutenberg-lcsh", "yso-en")
 Size = tuple[int, int, int]  # hidden layers, hidden units, d'; d' = 0 for FC

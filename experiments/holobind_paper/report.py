@@ -9,10 +9,9 @@ from typing import Any
 
 from holobind.errors import OptionError
 from holobind_paper import claims, registry, training
-from holobind_paper.claims import NOT_RUN
 from holobind_paper.claims_networks import baselines_learn
 from holobind_paper.registry import EXPERIMENTS
-from holobind_paper.result import markdown
+from holobind_paper.result import NOT_RUN, markdown
 
 EXACT, APPROXIMATE, PROJECTED = "HRR", "HRR, approximate inverse", "HRR w/ Proj"
 PAPER_DATASETS = (
@@ -53,12 +52,12 @@ def _what_was_run(found: dict[str, Any]) -> str:
     reduced = [name for name in run_on if name in REDUCED]
     others = [name for name in run_on if name not in (*PAPER_DATASETS, *REDUCED)]
     missing = [name for name in PAPER_DATASETS if name not in own and name not in {REDUCED[r] for r in reduced}]
-    text = [f"Of the paper's eight datasets {len(own)} are run here" + (f" ({', '.join(own)})" if own else "")]
+    text = [f"Of the paper's eight datasets {len(own)} {_are(own)} run here" + (f" ({', '.join(own)})" if own else "")]
     if reduced:
         text[-1] += f", and a public reduction of {', '.join(REDUCED[name] for name in reduced)}"
     text[-1] += "."
     if missing:
-        text.append(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not.")
+        text.append(f"{', '.join(missing)} {_are(missing)} not.")
     if others:
         text.append(f"Datasets that the paper does not have stand in for them: {', '.join(others)}.")
     differences = [
@@ -74,6 +73,10 @@ def _what_was_run(found: dict[str, Any]) -> str:
     if weak := baselines_learn({"accuracy": found["accuracy"]}) if "accuracy" in found else []:
         differences.append(f"These baselines are not clearly better than label frequency: {', '.join(weak)}.")
     return "## What was run\n\n" + " ".join(text) + "\n\n" + "\n".join(f"- {line}" for line in differences)
+
+
+def _are(names: list[str]) -> str:
+    return "is" if len(names) == 1 else "are"
 
 
 def _datasets_run(found: dict[str, Any]) -> list[str]:

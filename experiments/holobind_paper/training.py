@@ -12,7 +12,7 @@ The tables share their cells: a network that two tables need is trained once.
 import statistics
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -31,8 +31,8 @@ from holobind_paper import cells, result
 from holobind_paper import jobs as networks
 from holobind_paper.datasets import Source, by_name, chosen
 from holobind_paper.jobs import Job, Row
+from holobind_paper.result import NOT_RUN
 
-NOT_RUN = "not run yet"
 MAX_QUICK_DATASETS = 2
 MAX_ROWS_OF_QUICK_DATASETS = 13_000  # with more rows a network takes minutes
 TABLE_METRICS = (("P", 1), ("P", 5), ("PSP", 1), ("PSP", 5))
@@ -325,10 +325,6 @@ def table_of_setups(rows: Sequence[Row]) -> list[list[str]]:
 
 def command(name: str, seed: int, quick: bool, data: Path | None, only: Sequence[str] | None) -> str:
     """The command line that computes a table; DIR stands for the user's folder of datasets."""
-    line = result.command(name, seed, quick) + " --data DIR" * (data is not None)
+    named = "accuracy --preset authors" if name == "authors" else name
+    line = result.command(named, seed, quick) + " --data DIR" * (data is not None)
     return line + "".join(f" --only {dataset}" for dataset in only or ())
-
-
-def by_setup(rows: Sequence[Mapping[str, Any]], dataset: str) -> Mapping[str, Any]:
-    """The row of a dataset."""
-    return next(row for row in rows if row["dataset"] == dataset)

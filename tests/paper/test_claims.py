@@ -313,6 +313,13 @@ def test_a_claim_without_its_results_is_not_run_yet():
     assert judgement("results for k", empty) is None
 
 
+def test_a_verdict_on_a_table_with_missing_cells_says_so():
+    results = copy.deepcopy(RESULTS)
+    results["balance"]["table"] = [["dataset", "J_p + 0.1 J_n"], ["Bibtex", "not run yet"]]
+    marked = {line[0] for line in claims.rows(results) if "(some cells are not run yet)" in line[3]}
+    assert marked == {"no factor is needed between J_p and J_n"}
+
+
 def test_misprints_follow_from_the_published_sizes():
     found = judgement("Delicious-200K has", {})
     assert found.verdict == "not confirmed" and "72.29; 2.29 is printed" in found.figures

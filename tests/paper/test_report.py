@@ -64,7 +64,11 @@ def test_words_of_the_page_change_with_the_results(tmp_path):
     after = page_of(tmp_path)
     assert "Compared with the exact inverse, in capacity: it loses" in after
     assert "perhaps its n counts vectors" in before and "perhaps its n counts vectors" not in after
-    assert "1 are run here (Bibtex)" in after
+    assert "1 is run here (Bibtex)" in after
+
+
+def test_a_table_keeps_its_columns_where_a_cell_has_a_bar():
+    assert result.markdown([["a", "b"], ["|score|", "1"]]).splitlines()[2] == "| \\|score\\| | 1 |"
 
 
 def test_no_reported_baseline_is_within_two_points_of_label_frequency():
