@@ -43,11 +43,12 @@ Outcome = tuple[str, bool, str]  # kind of attack, whether it survived, details 
 # Workers: in-process attacks, in batches that may crash
 
 
-def _work(folder: Path, kind: str, seeds: list[int], connection: Any) -> None:
+def _work(folder: Path, kind: str, seeds: list[int], n_done: Any, connection: Any) -> None:
+    """Run attacks one after the other; count them in shared memory, and send what went wrong with its number."""
     resource.setrlimit(resource.RLIMIT_AS, (WORKER_MEMORY_BYTES, WORKER_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.stderr = io.StringIO()
-    for seed in seeds:
+    for number, seed in enumerate(seeds):
         signal.setitimer(signal.ITIMER_PROF, ATTACK_CPU_SECONDS)  # its signal ends the process, whatever it does
         if kind == "expressions":
             problem = inputs.attack_expression(seed)
@@ -55,7 +56,9 @@ def _work(folder: Path, kind: str, seeds: list[int], connection: Any) -> None:
             problem = inputs.attack_command(folder, seed)
         else:
             problem = inputs.attack_file(folder, kind, seed)
-        connection.send(problem)
+        if problem:
+            connection.send((number, problem))
+        n_done.value = number + 1
     signal.setitimer(signal.ITIMER_PROF, 0)
     connection.close()
 
@@ -64,33 +67,37 @@ def run_batch(folder: Path, kind: str, seeds: list[int]) -> Iterator[Outcome]:
     """Run attacks in a fork. A crash or a hang fails the attack under way; another fork continues after it."""
     context = multiprocessing.get_context("fork")
     while seeds:
+        n_done, problems, silent = context.RawValue("q", 0), {}, False
         ours, its = context.Pipe(duplex=False)
-        process = context.Process(target=_work, args=(folder, kind, seeds, its))
+        process = context.Process(target=_work, args=(folder, kind, seeds, n_done, its))
         process.start()
         its.close()
-        done, silent = 0, False
-        while done < len(seeds):
+        while not silent:
+            before = n_done.value
             try:
-                silent = not ours.poll(SILENT_SECONDS)
-                if silent:
-                    break
-                problem = ours.recv()
+                if ours.poll(SILENT_SECONDS):
+                    number, problem = ours.recv()
+                    problems[number] = problem
+                else:
+                    silent = n_done.value == before
             except EOFError:
                 break
-            yield kind, not problem, f"seed {seeds[done]}: {problem}" if problem else ""
-            done += 1
         if silent:
             process.kill()
         process.join()
         ours.close()
         for path in folder.glob(f"changed-{process.pid}-*"):
             path.unlink()
+        done = n_done.value
         if done < len(seeds):
             code: Any = process.exitcode
             hung = silent or code == -signal.SIGPROF
-            how = "no answer in time" if hung else f"the process ended with {code}"
-            yield kind, False, f"seed {seeds[done]}: {how}"
-        seeds = seeds[done + 1 :]
+            problems[done] = "no answer in time" if hung else f"the process ended with {code}"
+            done += 1
+        for number, seed in enumerate(seeds[:done]):
+            problem = problems.get(number, "")
+            yield kind, not problem, f"seed {seed}: {problem}" if problem else ""
+        seeds = seeds[done:]
 
 
 def _batch_attacks(kind: str) -> int:

@@ -91,6 +91,7 @@ def train(
                 checkpoint=checkpoint,
                 resume=resume,
                 log=log,
+                max_uncompressed=max_uncompressed,
             )
         except TrainingInterrupted as stopped:
             raise interrupted(

@@ -1,6 +1,7 @@
 """Read files of texts and label names: lines, tab-separated values, and JSON lines."""
 
 import json
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -34,10 +35,13 @@ def read_label_names(path: Path, max_uncompressed: int | None = None) -> list[li
 
 def read_tsv(path: Path, max_uncompressed: int | None = None) -> TextsAndNames:
     """The texts and the label names of each line `text TAB label TAB label`."""
-    rows = [line.split("\t") for line in read_lines(path, max_uncompressed)]
-    if rows and [field.lower() for field in rows[0]] in (["text", "labels"], ["text", "label"]):
-        rows = rows[1:]
-    return [row[0] for row in rows], [[name for name in row[1:] if name] for row in rows]
+    texts, label_names = [], []
+    for number, line in enumerate(read_lines(path, max_uncompressed)):
+        text, *names = line.split("\t")
+        if number or [text.lower(), *map(str.lower, names)] not in (["text", "labels"], ["text", "label"]):
+            texts.append(text)
+            label_names.append([sys.intern(name) for name in names if name])
+    return texts, label_names
 
 
 def read_jsonl(path: Path, max_uncompressed: int | None = None) -> TextsAndNames:
@@ -59,7 +63,7 @@ def read_jsonl(path: Path, max_uncompressed: int | None = None) -> TextsAndNames
             or not all(isinstance(x, str | int) for x in labels)
         ):
             raise DataError(f'{path}:{number}: expected {{"text": "...", "labels": ["...", "..."]}}')
-        names = [str(label) for label in labels]
+        names = [sys.intern(str(label)) for label in labels]
         if has_lone_surrogate([text, *names]):
             raise DataError(f"{path}:{number}: it has half a surrogate pair, which is no character")
         if broken := next((name for name in names if "\n" in name), None):
