@@ -72,7 +72,8 @@ EVERYTHING = """
 def test_everything_works_where_neither_the_package_nor_the_home_can_be_written(installed, tmp_path, home, commands):
     """Which home there is matters to the place of the cache alone: without any, all verbs are tried."""
     child = run_child(
-        EVERYTHING.format(commands=commands) + KERNEL, setup=let_permissions_bind, cwd=tmp_path, PYTHONPATH=str(installed),
+        EVERYTHING.format(commands=commands) + KERNEL,
+        setup=let_permissions_bind, cwd=tmp_path, PYTHONPATH=str(installed),
         HOME=home and str(installed / home), NUMBA_CACHE_DIR=None, XDG_CACHE_HOME=None, HOLOBIND_CACHE=None,
     )  # fmt: skip
     assert child.returncode == 0 and child.stdout.endswith(RESULT), child.stderr
