@@ -169,7 +169,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=memory) as first, tempfile.TemporaryDirectory() as second:
         os.environ["HOLOBIND_CACHE"] = f"{second}/cache"
         campaign = Campaign(Path(first), Path(second), chosen.seed, chosen.only)
-        campaign.run(time.monotonic() + 60 * chosen.minutes)
+        campaign.run(began + 60 * chosen.minutes)
     table = campaign.table
     print(f"{'attack':24} {'tried':>10} {'survived':>10} {'failed':>8}")
     for kind, row in sorted(table.items()):

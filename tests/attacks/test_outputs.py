@@ -279,9 +279,12 @@ def test_the_library_leaves_what_is_not_a_file(model, tmp_path, special):
 @pytest.mark.parametrize("stdout", ["pipe", "file"])
 def test_standard_output_by_name_is_refused_with_advice(capsys, model, rows, tmp_path, stdout):
     first, last = os.pipe()
-    with os.fdopen(last, "wb") as pipe, (tmp_path / "found").open("ab") as file:
-        with standard_stream(1, pipe if stdout == "pipe" else file):
-            result = run(capsys, "predict", model, rows, "--out", "/dev/stdout")
+    with (
+        os.fdopen(last, "wb") as pipe,
+        (tmp_path / "found").open("ab") as file,
+        standard_stream(1, pipe if stdout == "pipe" else file),
+    ):
+        result = run(capsys, "predict", model, rows, "--out", "/dev/stdout")
     os.close(first)
     assert is_one_line_error(result, "is standard output", "leave the option")
 

@@ -421,7 +421,7 @@ COMMAND_LINE_ONLY = {
     "timings": "`model_.metadata` has them until it is saved",
     "resume": "`fit` starts anew, as everywhere in scikit-learn",
     "json": "output format",
-    "max_uncompressed": "an argument of `data.load`",
+    "max_uncompressed": "an argument of `data.load` and of `learn`",
 }
 ESTIMATOR_ONLY = {
     "threshold": "an option of `holobind predict`",
