@@ -176,10 +176,12 @@ def main() -> None:
         print(f"{kind:24} {row['tried']:>10,} {row['survived']:>10,} {row['failed']:>8,}")
     files = sum((row for kind, row in table.items() if kind in inputs.LOADERS), Counter[str]())
     total = sum(table.values(), Counter[str]())
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     result = {
         "bench": "campaign",
         "seed": chosen.seed,
         "minutes": round((time.monotonic() - began) / 60, 1),
+        "processor minutes": round(sum(each.ru_utime + each.ru_stime for each in used) / 60, 1),
         "rows": {kind: dict(row) for kind, row in table.items()},
         "mutated files": dict(files),
         "processes killed": campaign.killed["killed"],
