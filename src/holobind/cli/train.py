@@ -122,6 +122,7 @@ def train(
                 resume=resume,
                 log=log,
                 quantised=True,
+                max_uncompressed=max_uncompressed,
             )
         except TrainingInterrupted as stopped:
             raise interrupted(

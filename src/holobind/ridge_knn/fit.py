@@ -96,6 +96,11 @@ class RidgeKnnFit:
         return {"ridge": self.solution.summary(), "knn": knn}
 
 
+def default_knn_dim(n_labels: int) -> int:
+    """The dim of the codebook that `fit_ridge_knn` takes by default."""
+    return min(n_labels, KNN_DEFAULT_MAX_DIM)
+
+
 def fit_ridge_knn(
     X: CsrArray,
     Y: CsrArray,
@@ -125,7 +130,7 @@ def fit_ridge_knn(
         raise OptionError(f"rare_label_boost must be a finite number, 0 or larger; got {rare_label_boost}")
     X, Y = canonical_csr(checked_csr(X, "X").astype(np.float32, copy=False)), binary_labels(checked_csr(Y, "Y"))
     n_labels = Y.shape[1]
-    codebook = default_codebook(n_labels, dim or min(n_labels, KNN_DEFAULT_MAX_DIM), seed)
+    codebook = default_codebook(n_labels, dim or default_knn_dim(n_labels), seed)
     ridge = _Ridge(codebook, rare_label_boost, seed, on_progress)
     choice = KnnChoice(0.0, 2.0, 1.0 if knn_weight is None else knn_weight, 0.0)
     l2_validation: list[tuple[float, float]] = []

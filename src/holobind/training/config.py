@@ -470,9 +470,9 @@ COMMAND_LINE_ONLY = {
     "quiet": "the estimator has `verbose`",
     "json": "output format",
     **dict.fromkeys(
-        ("format", "text_field", "label_field", "label_separator", "label_names", "max_uncompressed"),
-        "an argument of `data.load`",
+        ("format", "text_field", "label_field", "label_separator", "label_names"), "an argument of `data.load`"
     ),
+    "max_uncompressed": "an argument of `data.load` and of `learn`",
 }
 ESTIMATOR_ONLY = {
     "vectorizer": "an object of scikit-learn; the command line has `--analyzer`",

@@ -26,8 +26,17 @@ from holobind.errors import DataError, OptionError
 from holobind.heads import Head, HolographicHead, LinearHead
 from holobind.model import Model
 from holobind.networks import FC, AttentionLstm, Network, XmlCnn
-from holobind.ridge_knn import RidgeKnn, default_dim, fit_ridge_knn, rare_label_weights, solve_ridge, update_ridge_knn
+from holobind.ridge_knn import (
+    RidgeKnn,
+    default_dim,
+    default_knn_dim,
+    fit_ridge_knn,
+    rare_label_weights,
+    solve_ridge,
+    update_ridge_knn,
+)
 from holobind.training.config import ModelConfig, TrainConfig, join_options
+from holobind.training.optimiser import DENSE_COPIES, SPARSE_COPIES, sparse_weights
 from holobind.training.text_features import make_features
 
 if TYPE_CHECKING:
@@ -66,6 +75,7 @@ class _Inputs:
     tokenizer: "Tokenizer | None"
     encoder: "EncoderFeatures | None" = None
     summary: dict[str, Any] = field(default_factory=dict)
+    max_uncompressed: int | None = None  # bytes of the file of word vectors
 
     @property
     def Y(self) -> CsrArray:  # noqa: N802
@@ -89,6 +99,7 @@ def learn(
     resume: bool = False,
     log: Path | None = None,
     quantised: bool = False,
+    max_uncompressed: int | None = None,
 ) -> Model:
     """Make a model from a split of a dataset.
 
@@ -97,6 +108,7 @@ def learn(
     checkpoint, resume, log   of training, see `loop.fit`
     quantised  whether the closed form without kNN has quantised weights, as with kNN: a smaller file, and calibrated
                probabilities. By default it has float32 weights, as `partial_fit` needs them
+    max_uncompressed   bytes to which a compressed file of word vectors may expand, see `data.load`
     """
     began = time.perf_counter()
     config, callbacks = config or ModelConfig(), callbacks or Callbacks()
@@ -104,13 +116,13 @@ def learn(
     split = split.checked()
     if label_names is not None:
         encode_lines(label_names)  # names that no file can store are refused now, not after the training
-    inputs = _read(split, config, tfidf, callbacks.on_solve)
+    inputs = _read(split, config, tfidf, callbacks.on_solve, max_uncompressed)
     if config.uses_knn or (quantised and config.can_use_knn):
         model, summary = _learn_ridge_knn(inputs, config, label_names, callbacks)
     elif config.closed_form:
         model, summary = _learn_ridge(inputs, config, label_names, callbacks)
     else:
-        model = _build(inputs, config, label_names)
+        model = _build(inputs, config, label_names, train_config)
         summary = _train(model, inputs, config, train_config, callbacks, checkpoint, resume, log)
     timings = {"training": round(time.perf_counter() - began, 2), **summary.pop("timings", {})}
     if "ridge" in summary:
@@ -176,10 +188,11 @@ def _read(
     config: ModelConfig,
     tfidf: "Tfidf | SklearnFeatures | None",
     on_progress: ProgressCallback | None = None,
+    max_uncompressed: int | None = None,
 ) -> _Inputs:
     """The inputs that a config selects: the data's features, features of its texts, or their tokens."""
     if config.reads_tokens:
-        inputs = _Inputs(split, split.X, None, _fit_tokenizer(split, config))
+        inputs = _Inputs(split, split.X, None, _fit_tokenizer(split, config), max_uncompressed=max_uncompressed)
     else:
         features = make_features(split, config, tfidf, on_progress)
         inputs = _Inputs(split, features.X, features.tfidf, None, features.encoder, features.summary)
@@ -209,12 +222,9 @@ def _learn_ridge_knn(
     inputs: _Inputs, config: ModelConfig, label_names: Sequence[str] | None, callbacks: Callbacks
 ) -> tuple[Model, dict[str, Any]]:
     """The closed form with the residuals of the nearest training rows, unless `knn_weight` is 0."""
-    dim = config.dim
-    if dim is None and not config.uses_knn:
-        dim = default_dim(int(inputs.Y.shape[1]))
-    if dim is not None:
-        n_weights = max(inputs.X.shape) * dim  # the outputs of all rows are computed, too
-        fits_memory(f"{n_weights:,} weights (dim {dim:,})", BYTES_PER_WEIGHT * n_weights, SMALLER_SIZES)
+    dim = config.dim or (default_knn_dim if config.uses_knn else default_dim)(int(inputs.Y.shape[1]))
+    n_weights = (inputs.X.shape[1] if config.dim is None else max(inputs.X.shape)) * dim  # outputs of rows are as large
+    fits_memory(f"{n_weights:,} weights (dim {dim:,})", BYTES_PER_WEIGHT * n_weights, SMALLER_SIZES)
     fitted = fit_ridge_knn(
         normalise_rows(inputs.X),
         inputs.Y,
@@ -292,8 +302,10 @@ def _train(
 # Networks and heads
 
 
-def _build(inputs: _Inputs, config: ModelConfig, label_names: Sequence[str] | None) -> Model:
-    """An untrained model: the network and head of a config."""
+def _build(
+    inputs: _Inputs, config: ModelConfig, label_names: Sequence[str] | None, train_config: TrainConfig | None = None
+) -> Model:
+    """An untrained model: the network and head of a config; with `train_config`, one that memory suffices to train."""
     n_labels = int(inputs.Y.shape[1])
     dim = n_labels if config.head == "linear" else config.dim or default_dim(n_labels)
     # A linear network, and a linear skip, give the output themselves: the head then has no layer.
@@ -311,7 +323,7 @@ def _build(inputs: _Inputs, config: ModelConfig, label_names: Sequence[str] | No
     with torch.device("meta"):  # shapes alone
         planned = _network(inputs, replace(config, word_vectors=None), hidden, dim if network_gives_output else None)
     n_weights = planned.n_parameters() + (0 if network_gives_output else planned.out_features * dim)
-    fits_memory(f"{n_weights:,} weights (dim {dim:,})", BYTES_PER_WEIGHT * n_weights, SMALLER_SIZES)
+    _check_memory(n_weights, sum(p.numel() for p in sparse_weights(planned)), dim, train_config)
     network = _network(inputs, config, hidden, dim if network_gives_output else None)
     in_features = None if network_gives_output else network.out_features
     head: Head
@@ -321,6 +333,20 @@ def _build(inputs: _Inputs, config: ModelConfig, label_names: Sequence[str] | No
         loss: Any = "softmax" if config.loss in (None, "ridge") else config.loss
         head = HolographicHead(in_features, n_labels, dim, config.codebook, loss, config.seed, config.trainable)
     return _assemble(network, head, inputs, config, label_names)
+
+
+def _check_memory(n_weights: int, n_sparse: int, dim: int, train_config: TrainConfig | None) -> None:
+    """Refuse weights that, with what training keeps of them, take more memory than there is.
+
+    n_sparse   of the weights have sparse gradients
+    """
+    what, copies = f"{n_weights:,} weights (dim {dim:,})", n_weights
+    if train_config is not None:
+        what += " and the optimiser's state"
+        copies = DENSE_COPIES * (n_weights - n_sparse) + SPARSE_COPIES * n_sparse
+        if train_config.validation_fraction > 0:
+            copies += n_weights  # those of the best epoch
+    fits_memory(what, BYTES_PER_WEIGHT * copies, SMALLER_SIZES)
 
 
 def _assemble(
@@ -351,7 +377,7 @@ def _assemble(
 def _network(inputs: _Inputs, config: ModelConfig, hidden: Sequence[int], out_features: int | None) -> Network:
     """The untrained network of a config; `out_features` if it gives the output itself."""
     if inputs.tokenizer is not None:
-        return _text_network(config, inputs.tokenizer, hidden)
+        return _text_network(config, inputs.tokenizer, hidden, inputs.max_uncompressed)
     return FC(
         inputs.n_features,
         hidden,
@@ -363,12 +389,16 @@ def _network(inputs: _Inputs, config: ModelConfig, hidden: Sequence[int], out_fe
     )
 
 
-def _text_network(config: ModelConfig, tokenizer: "Tokenizer", hidden: Sequence[int]) -> Network:
+def _text_network(
+    config: ModelConfig, tokenizer: "Tokenizer", hidden: Sequence[int], max_uncompressed: int | None
+) -> Network:
     options: dict[str, Any] = {"seed": config.seed, "embedding_dim": config.embedding_dim}
     if config.word_vectors is not None:
         from holobind.data.tokenizer import load_word_vectors
 
-        options["vectors"] = load_word_vectors(config.word_vectors, tokenizer, config.embedding_dim, config.seed)
+        options["vectors"] = load_word_vectors(
+            config.word_vectors, tokenizer, config.embedding_dim, config.seed, max_uncompressed
+        )
         options["embedding_dim"] = options["vectors"].shape[1]
     options |= {"dropout": config.dropout, "embedding_dropout": config.feature_dropout}
     options = {name: value for name, value in options.items() if value is not None}

@@ -39,7 +39,7 @@ from holobind.errors import FileError, OptionError, TrainingInterrupted
 from holobind.model import MAX_BATCH_ROWS, Model
 from holobind.training import checkpoint as checkpoints
 from holobind.training.config import TrainConfig, TrainState
-from holobind.training.optimiser import RowAdam
+from holobind.training.optimiser import RowAdam, sparse_weights
 
 CHECKPOINT_SECONDS = 600.0
 REPEATED_SIGNAL_SECONDS = 1.0  # a signal that comes again within this time counts once
@@ -81,7 +81,7 @@ def fit(
         raise OptionError(f"train: wants as many inputs as rows of labels; got {len(examples)} and {Y.shape[0]}")
     Y = checked_csr(Y, "Y", model.n_labels)
     config = (config or TrainConfig()).resolve(len(examples))
-    fabric = fabric or launch(config.precision, sparse=bool(_sparse_weights(model)))
+    fabric = fabric or launch(config.precision, sparse=bool(sparse_weights(model)))
     run = _Run(model, examples, Y, config, fabric, on_progress)
     run.checkpoint, run.log, run.checkpoint_seconds = checkpoint, log if run.is_main else None, checkpoint_seconds
     run.warm_start, run.constant_rate, run.options = warm_start, constant_rate, dict(options or {})
@@ -350,7 +350,7 @@ def optimisers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
 
     Label vectors that are trained have an AdamW and a learning rate of their own, and no weight decay.
     """
-    sparse_ids, label_ids = _sparse_weights(model), _label_vectors(model)
+    sparse_ids, label_ids = set(map(id, sparse_weights(model))), _label_vectors(model)
     trained = [p for p in model.parameters() if p.requires_grad]
     sparse = [p for p in trained if id(p) in sparse_ids]
     labels = [p for p in trained if id(p) in label_ids]
@@ -375,11 +375,6 @@ def optimisers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
 def _label_vectors(model: nn.Module) -> set[int]:
     """The ids of parameters that are label vectors."""
     return {id(p) for m in model.modules() if isinstance(m, Codebook) for p in m.parameters()}
-
-
-def _sparse_weights(model: nn.Module) -> set[int]:
-    """The ids of parameters with sparse gradients."""
-    return {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag) and m.sparse}
 
 
 def _setup(fabric: Fabric, model: nn.Module, found: list[Optimizer]) -> Any:

@@ -14,6 +14,8 @@ from torch.optim import Optimizer
 from holobind._jit import compiled
 from holobind.errors import OptionError
 
+DENSE_COPIES = 4  # that training with AdamW keeps of a weight: itself, its gradient, two moments
+SPARSE_COPIES = 2  # with RowAdam: itself and one moment
 MIN_ELEMENTS_PER_THREAD = 1 << 16  # with fewer, a second thread takes longer to wake than it saves
 
 
@@ -62,6 +64,11 @@ class RowAdam(Optimizer):
             update_compiled(rows, g, *whole, *settings)
         else:
             update_by_operations(rows, g, *whole, *settings)
+
+
+def sparse_weights(module: nn.Module) -> list[Tensor]:
+    """The parameters with sparse gradients, which `RowAdam` updates."""
+    return [m.weight for m in module.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag) and m.sparse]
 
 
 def _rows_and_values(parameter: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,5 +1,6 @@
 """Which fields of a table hold texts, labels and ids, and how a record becomes a text and its labels."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -97,7 +98,7 @@ class Layout:
             raise DataError("it has half a surrogate pair, which is no character")
         if broken := next((name for name in names if "\n" in name), None):
             raise DataError(f"the label {broken[:40]!r} contains a line break; rename it")
-        return names
+        return [sys.intern(name) for name in names]  # one string for all rows of a label
 
     def id_of(self, record: Record) -> Any:
         """The id of a record, as it is: a string, a number, or None."""
