@@ -220,18 +220,45 @@ def test_wrong_labels_are_refused(y, message):
 # Predictions
 
 
-def test_predict_gives_the_mean_number_of_labels_or_all_above_the_threshold():
+def test_predict_chooses_the_number_of_labels_by_probabilities_or_by_a_threshold():
     X, Y = points()
     clf = Classifier().fit(X, Y)
-    k = round(Y.sum() / len(Y))
-    assert k == 2
+    p, threshold = clf.predict_proba(X), clf.model_.calibration.threshold
     found = clf.predict(X)
-    assert (found.sum(1) == k).all()
-    scores, ids = clf.top_k(X, k)
-    assert all(set(np.flatnonzero(row)) == set(best) for row, best in zip(found, ids, strict=True))
+    assert np.array_equal(found == 1, p >= threshold) and len(set(found.sum(1))) > 1
+    precise = clf.set_params(objective="precision=0.9").predict(X)
+    assert (precise <= found).all() or precise.sum() < found.sum()
+    assert (p * precise).sum(1)[precise.sum(1) > 0].mean() >= 0.9
+    with pytest.raises(hb.OptionError, match="an objective is micro-f1"):
+        clf.set_params(objective="best").predict(X)
+    clf.set_params(objective="micro-f1")
     assert np.array_equal(clf.set_params(threshold=0.3).predict(X) == 1, clf.decision_function(X) > 0.3)
     assert clf.set_params(threshold=100.0).predict(X).sum() == 0
-    assert np.all(scores[:, 0] >= scores[:, 1])
+
+
+def test_a_model_without_probabilities_predicts_the_mean_number_of_labels(tmp_path):
+    X, Y = points()
+    clf = Classifier(network="fc", hidden=(8,), epochs=1, validation_fraction=0.0).fit(X, Y)
+    k = round(Y.sum() / len(Y))
+    found, (scores, ids) = clf.predict(X), clf.top_k(X, k)
+    assert k == 2 and (found.sum(1) == k).all() and np.all(scores[:, 0] >= scores[:, 1])
+    assert all(set(np.flatnonzero(row)) == set(best) for row, best in zip(found, ids, strict=True))
+    assert not hasattr(clf, "predict_proba")
+    with pytest.raises(hb.OptionError, match="no calibrated probabilities"):
+        clf.model_.choose(X)
+    clf.model_.calibrate(X, sparse.csr_array(Y))
+    assert clf.predict_proba(X).shape == Y.shape
+    clf.set_params(objective="sample-f1").save(tmp_path / "model.safetensors")
+    again = Classifier.load(tmp_path / "model.safetensors")
+    assert again.objective == "sample-f1" and np.array_equal(again.predict(X), clf.predict(X))
+
+
+def test_probabilities_of_classes_sum_to_one_and_agree_with_predict():
+    X, Y = points()
+    clf = Classifier().fit(X, Y.argmax(1))
+    p = clf.predict_proba(X)
+    np.testing.assert_allclose(p.sum(1), 1)
+    assert np.array_equal(clf.classes_[p.argmax(1)], clf.predict(X))
 
 
 def test_names_are_in_the_order_of_scores():

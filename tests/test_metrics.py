@@ -245,3 +245,16 @@ def test_the_metrics_of_napkinxc_agree(seed):
         ("PSnDCG", theirs.psndcg_at_k(true, ranked, w, k=k)),
     ):
         assert_allclose(ours[name] / 100, other, rtol=1e-6, atol=1e-6, err_msg=name)
+
+
+def test_f1_is_that_of_scikit_learn():
+    draw = np.random.default_rng(0)
+    Y = (draw.random((50, 7)) < 0.3).astype(int)
+    ids = np.argsort(draw.random((50, 7)), axis=1)[:, :3]
+    top = np.where(draw.random(ids.shape) < 0.7, ids, -1)
+    predicted = np.zeros_like(Y)
+    for row, chosen in enumerate(top):
+        predicted[row, chosen[chosen >= 0]] = 1
+    found = metrics.f1(sparse.csr_array(Y), top)
+    assert found["micro"] == pytest.approx(100 * f1_score(Y, predicted, average="micro"))
+    assert found["sample"] == pytest.approx(100 * f1_score(Y, predicted, average="samples", zero_division=1.0))

@@ -116,8 +116,8 @@ class Targets:
 
 
 def top_k_matrix(ids: NDArray[np.int64], n_labels: int) -> CsrArray:
-    """k label ids for every row, as an indicator matrix.  Shapes: (rows, k) -> sparse (rows, L)"""
-    return from_label_ids(np.sort(ids, axis=1).tolist(), n_labels)
+    """Label ids of every row, as an indicator matrix; -1 is no label.  Shapes: (rows, k) -> sparse (rows, L)"""
+    return from_label_ids([row[row >= 0].tolist() for row in np.sort(ids, axis=1)], n_labels)
 
 
 def _read(y: Any) -> tuple[Kind, Any]:

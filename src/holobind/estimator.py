@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from holobind import model as models
@@ -18,8 +19,16 @@ from holobind._types import CsrArray, FloatArray, IntArray
 from holobind.data import Split
 from holobind.data.csr import check_ids, from_arrays
 from holobind.errors import DataError, FileError
+from holobind.label_sets import Objective
 from holobind.training.config import OPTIONS, ModelConfig, TrainConfig, TrainState, split_options
 from holobind.training.learning import Callbacks, learn, partial_fit
+
+
+def _has_probabilities(estimator: "HolographicClassifier") -> bool:
+    model = getattr(estimator, "model_", None)
+    if model is not None and model.calibration is None:
+        raise AttributeError(models.NO_CALIBRATION)
+    return True
 
 
 class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -27,6 +36,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
         clf = HolographicClassifier().fit(X, y)
         clf.predict(X)          in the form of y: classes, label sets, or an indicator matrix
+        clf.predict_proba(X)    calibrated probabilities of all labels
         clf.top_k(X, 5)         scores and label ids, best first
         clf.save("model.safetensors")
 
@@ -40,9 +50,10 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     Parameters
     ----------
-    threshold : predict a label where its score is above this. None predicts the best labels of every row, as many as a
-        training row has on average, because the scores of rare labels seldom reach a common threshold. It has no effect
+    threshold : predict a label where its score is above this. None chooses the number of labels of each row by
+        `objective`; a model without probabilities predicts as many as a training row has on average. It has no effect
         where y has one class for each row.
+    objective : what the number of labels is chosen by: "micro-f1", "sample-f1", "precision=0.8" or "recall=0.8".
     verbose : report the progress of fitting on stderr.
     All others are the options of `holobind.ModelConfig` and `holobind.TrainConfig`, explained in docs/training.md; None
     stands for a choice by the data.
@@ -102,6 +113,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         precision: str = "32-true",
         time_limit: float | None = None,
         threshold: float | None = None,
+        objective: str = "micro-f1",
         verbose: bool = False,
     ) -> None:
         self.network = network
@@ -140,6 +152,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.precision = precision
         self.time_limit = time_limit
         self.threshold = threshold
+        self.objective = objective
         self.verbose = verbose
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -173,13 +186,29 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def predict(self, X: Any) -> Any:
         """Labels in the form that y had; label sets come as tuples in order of the labels.
 
-        `threshold` decides how many labels a row gets, unless y has one class for each row.
+        `threshold` or `objective` decides how many labels a row gets, unless y has one class for each row.
         """
-        inputs = self._inputs(X)
+        inputs, objective = self._inputs(X), Objective.parse(self.objective)
         if self.targets_.kind != "classes" and self.threshold is not None:
             return self.targets_.from_csr(self.model_.labels_above(inputs, self.threshold))
-        _, ids = self.model_.top_k(inputs, self._labels_per_row())
+        if self.targets_.kind != "classes" and self.model_.calibration is not None:
+            ids = self.model_.choose(inputs, objective).ids
+        else:
+            ids = self.model_.top_k(inputs, self._labels_per_row())[1]
         return self.targets_.from_csr(top_k_matrix(ids, self.model_.n_labels))
+
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """The calibrated probability of every label.  Shapes: -> (rows, L)
+
+        Where y has one class for each row, the probabilities of a row are divided by their sum. They are calibrated on
+        held-out rows; a model that had too few of them has none.
+        """
+        inputs = self._inputs(X)
+        probabilities = self.model_.predict_proba(inputs).astype(np.float64)
+        if self.targets_.kind == "classes":
+            probabilities /= np.maximum(probabilities.sum(1, keepdims=True), np.finfo(np.float64).tiny)
+        return probabilities
 
     def top_k(self, X: Any, k: int = 5) -> tuple[FloatArray, IntArray]:
         """The k best labels of each row: their scores, best first, and their ids, which index `classes_`.
@@ -214,7 +243,11 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def save(self, path: str | Path) -> None:
         """Write one file, which `HolographicClassifier.load`, `holobind.load` and the command line read."""
         check_is_fitted(self, "model_")
-        self.model_.metadata["estimator"] = {**self.targets_.as_json(), "threshold": self.threshold}
+        self.model_.metadata["estimator"] = {
+            **self.targets_.as_json(),
+            "threshold": self.threshold,
+            "objective": self.objective,
+        }
         self.model_.save(path)
 
     @classmethod
@@ -226,7 +259,8 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             known = {name: _python_value(value) for name, value in dict(options).items() if name in OPTIONS}
             split_options(known)
             threshold = dict(targets).get("threshold")
-            estimator = cls(**{**known, "text": model.reads_texts}, threshold=threshold and float(threshold))
+            known |= {"text": model.reads_texts, "threshold": threshold and float(threshold)}
+            estimator = cls(**known, objective=str(dict(targets).get("objective", "micro-f1")))
             estimator._adopt(model, Targets.from_json(targets, model.label_names, model.n_labels))
         except (DataError, TypeError, ValueError) as error:
             raise FileError(f"{path} has no valid options of an estimator: {error}") from error

@@ -137,6 +137,27 @@ def psndcg_at_k(Y: CsrArray, top: ArrayLike, p: ArrayLike) -> Values:
     return ranking.psndcg(ranking.gains(_weights(Y, p)))
 
 
+def hits(Y: CsrArray, top: ArrayLike) -> NDArray[np.bool_]:
+    """Whether each ranked label is true.  Shapes: (rows, labels), (rows, k) -> (rows, k)"""
+    return _Ranking(Y, top).hits
+
+
+def f1(Y: CsrArray, top: ArrayLike) -> dict[str, float]:
+    """F1 of predicted sets of labels: the ids of `top` that are not -1.
+
+    micro    2 hits / (predicted + true labels), over all rows
+    sample   the mean over rows of the same, row by row; a row without true and predicted labels has 100
+
+    >>> from scipy.sparse import csr_array
+    >>> f1(csr_array([[0, 1, 1], [0, 0, 1]]), [[2, 0], [2, -1]])
+    {'micro': 66.66666666666667, 'sample': 75.0}
+    """
+    ranking = _Ranking(Y, top)
+    n_hits, total = ranking.hits.sum(1), (ranking.top >= 0).sum(1) + ranking.sizes
+    by_row = np.where(total > 0, 2 * n_hits / np.maximum(total, 1), 1.0)
+    return {"micro": 200 * float(n_hits.sum()) / max(int(total.sum()), 1), "sample": 100 * float(by_row.mean())}
+
+
 def coverage_at_k(Y: CsrArray, top: ArrayLike) -> Values:
     """Coverage@1 to coverage@k: the fraction of the labels in Y that are a hit in the first k of at least one row."""
     return _Ranking(Y, top).coverage()
@@ -149,14 +170,20 @@ class Evaluation:
     n_rows   number of rows
     scores   the values @1 to @k of each metric, by its name
     bands    metrics of head, torso and tail labels
+    sets     of a model with calibrated probabilities: F1 of the label sets it chooses, their mean size, and the
+             calibration error of the best labels; by name
+    reliability   of such a model: (mean probability, fraction of hits, number of labels) in each bin of probability
     """
 
     n_rows: int
     scores: dict[str, list[float]]
     bands: dict[str, dict[str, Any]] = field(default_factory=dict)
+    sets: dict[str, float] = field(default_factory=dict)
+    reliability: list[tuple[float, float, int]] = field(default_factory=list)
 
     def as_json(self) -> dict[str, Any]:
-        return {"rows": self.n_rows, **self.scores, **({"bands": self.bands} if self.bands else {})}
+        optional = {"bands": self.bands, "sets": self.sets}
+        return {"rows": self.n_rows, **self.scores, **{name: value for name, value in optional.items() if value}}
 
     def __getitem__(self, name: str) -> float:
         """One value by the usual name of the metric: evaluation["P@1"]."""
@@ -172,6 +199,10 @@ class Evaluation:
         table = Table("", *(f"@{i + 1}" for i in range(k)), title=f"{self.n_rows} rows, percent")
         for name, values in self.scores.items():
             table.add_row(name, *(f"{v:.2f}" for v in values))
+        if self.sets:
+            table.add_section()
+            for name, value in self.sets.items():
+                table.add_row(name, f"{value:.2f}", *[""] * (k - 1))
         for band_name, band in self.bands.items():
             table.add_section()
             title = f"{band_name}, {band['labels']} labels with {band['training rows']} training rows"

@@ -1,11 +1,15 @@
 """A trained model: input preparation, network, head and label names.
 
 model.top_k(inputs, k)         the k best labels of rows of features, or of texts
+model.rank(inputs, k)          the same, with calibrated probabilities
+model.choose(inputs)           as many labels for each row as have the largest expected F1
+model.explain([text])          what made the score of a label, as parts that add up to it
 model.evaluate(split)          every metric on a split of a dataset
 model.save(path), load(path)   one .safetensors file (`model_file`)
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,9 +18,10 @@ import torch
 from scipy import sparse
 from torch import Tensor, nn
 
-from holobind import metrics, model_file
+from holobind import explanation, metrics, model_file
 from holobind._threads import threaded
 from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback, RowIndex
+from holobind.calibration import N_CONTEXT, Calibration, calibrate, n_candidates
 from holobind.codebooks.ragged import checked_labels
 from holobind.codebooks.ranking import merge_top_k
 from holobind.data import Split, Tfidf
@@ -24,6 +29,8 @@ from holobind.data.batches import Examples, SparseExamples, prediction_batches
 from holobind.data.csr import checked_csr
 from holobind.errors import DataError, OptionError
 from holobind.heads import Head
+from holobind.label_filter import Allowed, Label, RankedLabels, allowed_labels, label_ids, ranked_labels
+from holobind.label_sets import Objective, Ranking, all_probabilities, choose_sets, evaluate_sets
 from holobind.networks import Network
 
 if TYPE_CHECKING:
@@ -34,6 +41,10 @@ Result = TypeVar("Result")
 
 MAX_BATCH_ROWS, MIN_BATCH_ROWS = 2048, 64  # of prediction; a last batch may have fewer
 DEFAULT_MAX_TOKENS = 500  # of a text
+NO_CALIBRATION = (
+    "this model has no calibrated probabilities: no rows were held out when it was trained, or too few; "
+    "`Model.calibrate` makes them from labelled rows"
+)
 
 
 class Model(nn.Module):
@@ -42,6 +53,8 @@ class Model(nn.Module):
     frequencies   how often each label occurs in training
     label_order   the label of each of the head's outputs, where the head orders labels differently
     metadata      how it was made: options, data, metrics; any JSON. A file does not keep "timings"
+    calibration   of scores to probabilities, by rows that were held out; None if there were none
+    allowed       (L) which labels may be predicted, in every request; None: all (`restrict`)
     """
 
     _label_order: Tensor | None
@@ -60,13 +73,15 @@ class Model(nn.Module):
         label_names: Sequence[str] | None = None,
         metadata: dict[str, Any] | None = None,
         label_order: IntArray | None = None,
+        calibration: Calibration | None = None,
+        allowed: Allowed | None = None,
     ) -> None:
         super().__init__()
         self.network, self.head = network, head
         self.frequencies, self.normalise, self.tfidf = frequencies, normalise, tfidf
         self.tokenizer, self.max_tokens = tokenizer, max_tokens
         self.label_names = None if label_names is None else list(label_names)
-        self.metadata = metadata or {}
+        self.metadata, self.calibration, self.allowed = metadata or {}, calibration, allowed
         order = None if label_order is None else np.array(label_order, np.int64)
         if order is not None and not np.array_equal(np.sort(order), np.arange(head.n_labels)):
             raise OptionError(f"label_order must have each of the {head.n_labels} labels once")
@@ -165,24 +180,166 @@ class Model(nn.Module):
             self.train(was_training)
 
     def top_k(
-        self, inputs: Inputs, k: int = 5, *, distributed: bool = False, on_progress: ProgressCallback | None = None
+        self,
+        inputs: Inputs,
+        k: int = 5,
+        *,
+        exclude: Iterable[Label] = (),
+        only: Iterable[Label] | None = None,
+        distributed: bool = False,
+        on_progress: ProgressCallback | None = None,
     ) -> tuple[FloatArray, IntArray]:
         """The k best labels of each row: their scores, best first, and their ids.  Shapes: -> 2 x (rows, k)
 
-        distributed   all processes of torch.distributed call this with the same inputs; each scores a range of the
-                      labels, and all get the same result
+        exclude, only   names or ids of labels that may not be predicted, or of all that may
+        distributed     all processes of torch.distributed call this with the same inputs; each scores a range of the
+                        labels, and all get the same result
         """
-        if not 1 <= k <= self.n_labels:
-            raise OptionError(f"k must be from 1 to the number of labels, {self.n_labels}; got {k}")
+        ranking = self.rank(
+            inputs, k, exclude=exclude, only=only, distributed=distributed, on_progress=on_progress, calibrated=False
+        )
+        return ranking.scores, ranking.ids
+
+    def rank(
+        self,
+        inputs: Inputs,
+        k: int = 5,
+        *,
+        exclude: Iterable[Label] = (),
+        only: Iterable[Label] | None = None,
+        distributed: bool = False,
+        on_progress: ProgressCallback | None = None,
+        calibrated: bool = True,
+    ) -> Ranking:
+        """The k best labels of each row with their scores and calibrated probabilities, as `top_k`."""
+        allowed = allowed_labels(self.n_labels, self.label_names, exclude, only, self.allowed)
+        n_allowed = self.n_labels if allowed is None else int(allowed.sum())
+        if not 1 <= k <= n_allowed:
+            raise OptionError(f"k must be from 1 to the number of labels, {n_allowed}; got {k}")
+        examples = inputs if hasattr(inputs, "batch") else self.examples(inputs)
+        n, width = len(examples), min(N_CONTEXT, self.n_labels)
+        scores, ids, context = np.empty((n, k), np.float32), np.empty((n, k), np.int64), np.empty((n, width))
+        mask = None if allowed is None else torch.from_numpy(allowed)
+        if mask is not None and self._label_order is not None:
+            mask = mask[self._label_order.cpu()]
+
+        def best(h: Tensor) -> RankedLabels:
+            with torch.inference_mode():
+                if distributed and mask is None:
+                    found = RankedLabels(*self._distributed_top_k(h, max(k, width)), h[:0])
+                    found = RankedLabels(found.scores[:, :k], found.labels[:, :k], found.scores[:, :width])
+                else:
+                    found = ranked_labels(self.head, h, k, None if mask is None else mask.to(h.device))
+                order = self._label_order
+                return found if order is None else found._replace(labels=order[found.labels])
+
+        for index, found in self.map_outputs(examples, best, on_progress, parallel=not distributed):
+            scores[index], ids[index] = found.scores.float().cpu().numpy(), found.labels.cpu().numpy()
+            context[index] = found.best.float().cpu().numpy()
+        calibration = self.calibration if calibrated else None
+        return Ranking(scores, ids, None if calibration is None else calibration(scores, context))
+
+    def choose(
+        self,
+        inputs: Inputs,
+        objective: str | Objective = "micro-f1",
+        *,
+        exclude: Iterable[Label] = (),
+        only: Iterable[Label] | None = None,
+        min_probability: float = 0.0,
+        on_progress: ProgressCallback | None = None,
+    ) -> Ranking:
+        """The labels that each row gets, best first, as many as the objective wants; others have id -1.
+
+        objective         "micro-f1", "sample-f1", "precision=0.8" or "recall=0.8" (`holobind.label_sets`)
+        min_probability   labels below it are left out
+
+        Shapes: -> (rows, k) each, with k the size of the largest set, and at least 1
+        """
+        objective, calibration = Objective.parse(objective), self._calibrated()
+        allowed = allowed_labels(self.n_labels, self.label_names, exclude, only, self.allowed)
+        k = min(self._n_candidates(), self.n_labels if allowed is None else int(allowed.sum()))
+        ranking = self.rank(inputs, k, exclude=exclude, only=only, on_progress=on_progress)
+        return choose_sets(ranking, objective, calibration, min_probability)
+
+    def candidates(
+        self, inputs: Inputs, objective: str | Objective = "micro-f1", *, on_progress: ProgressCallback | None = None
+    ) -> tuple[Ranking, IntArray]:
+        """The ranking that `choose` chooses from, and the ids it chooses, -1 for no label.
+
+        A model without probabilities chooses as many labels as a training row has on average.
+        """
+        objective = Objective.parse(objective)
+        n_allowed = self.n_labels if self.allowed is None else int(self.allowed.sum())
+        ranking = self.rank(inputs, min(self._n_candidates(), n_allowed), on_progress=on_progress)
+        if self.calibration is None:
+            counts, n_rows = self.frequencies
+            return ranking, ranking.ids[:, : max(round(counts.sum() / max(n_rows, 1)), 1)]
+        return ranking, choose_sets(ranking, objective, self.calibration).ids
+
+    def predict_proba(self, inputs: Inputs) -> FloatArray:
+        """The calibrated probability of every label; 0 for labels that may not be predicted.  Shapes: -> (rows, L)"""
+        probabilities = all_probabilities(self._calibrated(), self.scores(inputs))
+        if self.allowed is not None:
+            probabilities[:, ~self.allowed] = 0
+        return probabilities
+
+    def explain(
+        self, inputs: Inputs, labels: Sequence[Label] | None = None, k: int = 1
+    ) -> "list[explanation.Explanation]":
+        """Which words or features, and which training rows, made the scores of labels: parts that add up to them.
+
+        inputs   one text in a list, or one row of features
+        labels   names or ids; None: the k best labels
+
+        For the default model, and for linear networks, the parts are exact; for other networks they are gradient x
+        input (`holobind.explanation`).
+        """
         examples = self.examples(inputs)
-        scores, ids = np.empty((len(examples), k), np.float32), np.empty((len(examples), k), np.int64)
+        if len(examples) != 1:
+            raise DataError(f"explain takes one text in a list, or one row of features; got {len(examples)}")
+        scores = self.scores(inputs)[0]
+        if labels is None:
+            ids = self.top_k(inputs, min(k, self.n_labels))[1][0].tolist()
+        else:
+            ids = label_ids("explain", labels, self.n_labels, self.label_names).tolist()
+        p = None if self.calibration is None else all_probabilities(self.calibration, scores[None].copy())[0]
+        features = None if self.tfidf is None else self.tfidf.words
+        tokens = None if self.tokenizer is None else self.tokenizer.tokens
+        names = explanation.Names(self.label_names, features, tokens)
+        head_ids = self.head_label_ids(torch.tensor(ids)).tolist()
+        method, parts = explanation.explain(self.network, self.head, examples, head_ids, names)
+        texts = as_texts(inputs)
+        text = texts[0] if texts else None
+        return [
+            explanation.Explanation.of(i, names, scores, p, method, found, text)
+            for i, found in zip(ids, parts, strict=True)
+        ]
 
-        def best(h: Tensor) -> tuple[Tensor, Tensor]:
-            return self.top_k_of_output(h, k, distributed=distributed)
+    def calibrate(self, inputs: Inputs, Y: CsrArray) -> None:
+        """Fit the calibration to labelled rows that the model was not trained on.  Shapes: Y (rows, L)"""
+        allowed, self.allowed = self.allowed, None
+        try:
+            found = calibrate(lambda k: self.top_k(inputs, k), checked_csr(Y, "Y", self.n_labels))
+        finally:
+            self.allowed = allowed
+        self.calibration = found or self.calibration
 
-        for index, (values, found) in self.map_outputs(examples, best, on_progress, parallel=not distributed):
-            scores[index], ids[index] = values.float().cpu().numpy(), found.cpu().numpy()
-        return scores, ids
+    def restrict(self, *, exclude: Iterable[Label] = (), only: Iterable[Label] | None = None) -> None:
+        """Set for good which labels may be predicted; without arguments, all labels may again.
+
+        A file keeps it. Requests may exclude more labels, and not allow others.
+        """
+        self.allowed = allowed_labels(self.n_labels, self.label_names, exclude, only)
+
+    def _calibrated(self) -> Calibration:
+        if self.calibration is None:
+            raise OptionError(NO_CALIBRATION)
+        return self.calibration
+
+    def _n_candidates(self) -> int:
+        counts, n_rows = self.frequencies
+        return n_candidates(float(counts.sum()) / max(n_rows, 1), self.n_labels)
 
     def _distributed_top_k(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Merge the top k of each process's range of labels; each process receives 12 k bytes a row from each other."""
@@ -209,13 +366,16 @@ class Model(nn.Module):
         return found
 
     def labels_above(self, inputs: Inputs, threshold: float = 0.5) -> CsrArray:
-        """All labels above the head's threshold, as an indicator matrix.  Shapes: -> sparse (rows, L)"""
+        """All labels above the threshold that may be predicted, as an indicator matrix.  Shapes: -> sparse (rows, L)"""
         examples = self.examples(inputs)
         rows, labels = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
         for index, (found, offsets) in self.map_outputs(examples, lambda h: self.head.labels_above(h, threshold)):
             rows.append(np.repeat(index, np.diff(offsets.cpu().numpy(), append=len(found))))
             labels.append((found if self._label_order is None else self._label_order[found]).cpu().numpy())
         at = np.concatenate(rows), np.concatenate(labels)
+        if self.allowed is not None:
+            kept = self.allowed[at[1]]
+            at = at[0][kept], at[1][kept]
         return sparse.csr_array((np.ones(len(at[0]), np.int32), at), shape=(len(examples), self.n_labels))
 
     def evaluate(
@@ -234,27 +394,37 @@ class Model(nn.Module):
                       does not know counts as missed
         distributed   as in `top_k`
         """
-        Y, frequencies, inputs = checked_csr(split.Y, "Y"), self.frequencies, self.inputs_of(split)
-        if label_names is not None and self.label_names is not None and list(label_names) != self.label_names:
-            Y, frequencies = self._match_names(Y, label_names)
-        elif Y.shape[1] != self.n_labels:
-            raise DataError(f"this model has {self.n_labels} labels; the data has {Y.shape[1]}")
-        top = self.top_k(inputs, min(k, self.n_labels), distributed=distributed, on_progress=on_progress)[1]
-        return metrics.evaluate(Y, top, frequencies if frequencies.n_rows > 2 else None, k=k, dataset=dataset)
+        inputs, (Y, _) = self.inputs_of(split), self.labels_of(split, label_names)
+        counts = np.pad(self.frequencies.counts, (0, Y.shape[1] - self.n_labels))
+        frequencies = metrics.Frequencies(counts, self.frequencies.n_rows)
+        n_allowed = self.n_labels if self.allowed is None else int(self.allowed.sum())
+        width = k if self.calibration is None else max(k, self._n_candidates())
+        ranking = self.rank(inputs, min(width, n_allowed), distributed=distributed, on_progress=on_progress)
+        trained = frequencies if frequencies.n_rows > 2 else None
+        found = metrics.evaluate(Y, ranking.ids, trained, k=k, dataset=dataset)
+        return found if self.calibration is None else replace(found, **evaluate_sets(ranking, Y, self.calibration))
 
-    def _match_names(self, Y: CsrArray, names: Sequence[str]) -> tuple[CsrArray, metrics.Frequencies]:
-        """Label sets in the model's ids; labels that it does not know get ids after its own."""
-        ids = {name: i for i, name in enumerate(self.label_names or ())}
+    def labels_of(
+        self, split: Split, label_names: Sequence[str] | None = None
+    ) -> tuple[CsrArray, Sequence[str] | None]:
+        """The label sets of a split in the model's ids, and the names of these; unknown labels get ids after its own.
+
+        label_names   of the split
+        """
+        Y, known = checked_csr(split.Y, "Y"), self.label_names
+        if label_names is None or known is None or list(label_names) == known:
+            if Y.shape[1] != self.n_labels:
+                raise DataError(f"this model has {self.n_labels} labels; the data has {Y.shape[1]}")
+            return Y, known or label_names
+        ids = {name: i for i, name in enumerate(known)}
         occurring = np.unique(Y.indices)
         new_ids = np.zeros(Y.shape[1], np.int64)
         for label in occurring.tolist():
-            new_ids[label] = ids.setdefault(names[label], len(ids))
+            new_ids[label] = ids.setdefault(label_names[label], len(ids))
         if len(occurring) and new_ids[occurring].min() >= self.n_labels:
-            raise DataError(
-                f"this model knows none of the {len(occurring)} labels of the data; one is {names[occurring[0]][:40]!r}"
-            )
-        counts = np.pad(self.frequencies.counts, (0, len(ids) - self.n_labels))
-        return _relabel(Y, new_ids, len(ids)), metrics.Frequencies(counts, self.frequencies.n_rows)
+            name = label_names[occurring[0]][:40]
+            raise DataError(f"this model knows none of the {len(occurring)} labels of the data; one is {name!r}")
+        return _relabel(Y, new_ids, len(ids)), list(ids)
 
     def inputs_of(self, split: Split) -> Inputs:
         """The inputs that this model reads: the texts of a split if it reads texts, or else its features."""

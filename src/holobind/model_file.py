@@ -6,6 +6,7 @@ The file is a `_storage` file of kind "model". Its header:
     head       {"class": "holographic", "dim", "codebook", "seed", "loss", "trainable"} or {"class": "linear", "loss"}
     normalise  whether rows of features are scaled to length 1
     tokenizer  of a text network: {"kind", "lowercase", "max_tokens", "merges": how many}
+    calibration   where rows were held out: parameters of the probabilities (`calibration.Calibration`)
     metadata   how the model was made: data, options, metrics; any JSON. "timings" are not stored, so that a model
                that is trained again has the same bytes
 
@@ -17,6 +18,7 @@ and its tensors:
     n_rows              (1) int64, the number of training rows
     label_order         (L) int32, the label of each of the head's outputs, where the head orders labels differently
     label_names         where known: UTF-8 lines, compressed, as uint8
+    allowed             (L) uint8, compressed: 1 for labels that may be predicted, where not all may
     words, idf          of a model with tf-idf features: its vocabulary as lines, compressed, and (words) float32;
                         prefixes of words end in a star; a vocabulary without prefixes counts every word once
     tokens, merges      of a text network: its tokenizer's, as lines, compressed; a merge is two tokens and a blank
@@ -36,11 +38,13 @@ from torch import Tensor
 from holobind import _storage as storage
 from holobind import metrics
 from holobind._types import IntArray
+from holobind.calibration import Calibration
 from holobind.codebooks._fingerprint import without_fingerprints
 from holobind.data import Tfidf
 from holobind.errors import DataError, FileError, HolobindError, OptionError
 from holobind.heads import Head
 from holobind.heads.build import head_from_config
+from holobind.label_filter import Allowed
 from holobind.networks import FC, AttentionLstm, Network, XmlCnn
 from holobind.ridge_knn import RidgeKnn
 
@@ -67,6 +71,8 @@ class Stored(Protocol):
     max_tokens: int
     label_names: list[str] | None
     metadata: dict[str, Any]
+    calibration: Calibration | None
+    allowed: Allowed | None
 
     @property
     def label_order(self) -> IntArray | None: ...
@@ -99,6 +105,8 @@ def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
             raise DataError(f"{name} holds NaN or infinite numbers in {tensors[name].dtype}: {why}")
     if model.label_order is not None:
         tensors["label_order"] = torch.from_numpy(model.label_order.astype(np.int32))
+    if model.allowed is not None:
+        tensors["allowed"] = torch.from_numpy(model.allowed.astype(np.uint8))
     if model.label_names is not None:
         tensors["label_names"] = storage.pack_lines(model.label_names)
     if model.tfidf is not None:
@@ -109,12 +117,15 @@ def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
         "normalise": model.normalise,
         "metadata": {name: value for name, value in model.metadata.items() if name != "timings"},
     }
+    if model.calibration is not None:
+        header["calibration"] = model.calibration.as_json()
     if network.reads_tokens:
         if model.tokenizer is None:
             raise OptionError("a model with a text network is saved with its tokenizer; give it one")
         header["tokenizer"], packed = _pack_tokenizer(model.tokenizer, model.max_tokens)
         tensors |= packed
     compress = [f"network.{name}" for name in network.compressed_tensors]
+    compress += ["allowed"] if model.allowed is not None else []
     storage.write(path, "model", VERSION, header, tensors, compress)
 
 
@@ -140,6 +151,7 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor], file_bytes: in
     frequencies = _take_frequencies(tensors)
     n_labels = len(frequencies.counts)
     order = _take_label_order(tensors, kind, n_labels)
+    allowed = _take_allowed(tensors, n_labels) if "allowed" in tensors else None
     names = _take_lines(tensors, "label_names", n_labels) if "label_names" in tensors else None
     tfidf = _take_tfidf(tensors, config.get("n_features")) if "words" in tensors else None
     tokenizer = {}
@@ -153,11 +165,11 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor], file_bytes: in
         groups[group][rest] = tensor
     with torch.device("meta"):  # shapes first: sizes that only the header claims must not take memory
         network = NETWORKS[kind](**config)
-    allowed = max(MIN_WORKING_BYTES, MAX_WORKING_RATIO * file_bytes)
-    if network.working_bytes() > allowed:
+    max_bytes = max(MIN_WORKING_BYTES, MAX_WORKING_RATIO * file_bytes)
+    if network.working_bytes() > max_bytes:
         raise FileError(
             f"it would take {network.working_bytes() / 1e9:.1f} GB to predict with; "
-            f"a file of {file_bytes / 1e6:.1f} MB may take {allowed / 1e9:.1f} GB"
+            f"a file of {file_bytes / 1e6:.1f} MB may take {max_bytes / 1e9:.1f} GB"
         )
     storage.check_tensors("network", dict(network.state_dict()), groups["network"])
     network.load_state_dict(groups["network"], assign=True)
@@ -176,6 +188,8 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor], file_bytes: in
         "label_names": names,
         "label_order": order,
         "metadata": header["metadata"],
+        "calibration": Calibration.from_json(header["calibration"]) if "calibration" in header else None,
+        "allowed": allowed,
         **tokenizer,
     }
 
@@ -207,6 +221,13 @@ def _take_label_order(tensors: dict[str, Tensor], kind: str, n_labels: int) -> I
     if NETWORKS[kind].closed_form or not np.array_equal(np.sort(order), np.arange(n_labels)):
         raise FileError("its label_order does not have every label once, or belongs to a network that has none")
     return order
+
+
+def _take_allowed(tensors: dict[str, Tensor], n_labels: int) -> Allowed:
+    allowed = _take(tensors, "allowed", torch.uint8).numpy()
+    if len(allowed) != n_labels or allowed.max() != 1:
+        raise FileError(f"its allowed labels are not 0 or 1 for each of {n_labels} labels, with one 1 at least")
+    return allowed.astype(bool)
 
 
 def _take_tfidf(tensors: dict[str, Tensor], n_features: Any) -> Tfidf:

@@ -1,6 +1,7 @@
 """Plots: every axis has a name and a unit; names are those of the results."""
 
 import matplotlib.figure
+import numpy as np
 import pytest
 
 from holobind.cli import plots
@@ -49,6 +50,23 @@ def test_the_comparison_has_the_names_of_its_rows(figures, tmp_path):
     assert figure.axes[0].get_ylabel() == "P@1 on test rows, percent"
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
     assert labels == ["fc, linear head, bce (4,000,000)", "closed form (1,000,000)"]
+
+
+def test_reliability_shows_the_error_and_the_bins(figures, tmp_path):
+    plots.reliability([(0.1, 0.2, 30), (0.8, 0.7, 10)], "toy", tmp_path / "plot.png")
+    (figure,) = figures
+    axes = figure.axes[0]
+    assert "expected calibration error 10.00%" in axes.get_title() and axes.get_ylabel() == "fraction that is right"
+    assert axes.get_xlabel() == "predicted probability of the five best labels"
+    assert axes.lines[-1].get_xydata().tolist() == [[0.1, 0.2], [0.8, 0.7]]
+
+
+def test_label_quality_has_a_point_for_each_label_that_occurs(figures, tmp_path):
+    plots.label_quality(np.array([4, 0, 1, 5]), np.array([50.0, 0.0, 0.0, 100.0]), "toy", tmp_path / "plot.png")
+    (figure,) = figures
+    axes = figure.axes[0]
+    assert len(axes.collections[0].get_offsets()) == 3 and axes.get_ylabel() == "F1, percent"
+    assert axes.lines[0].get_ydata().tolist() == [0.0, 75.0]
 
 
 def test_an_unwritable_path_is_a_file_error(tmp_path):

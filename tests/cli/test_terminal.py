@@ -11,6 +11,7 @@ from holobind.errors import FileError
 
 def test_the_progress_bar_appears_after_a_delay(monkeypatch, capsys):
     started = []
+    monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes stderr for a terminal
     monkeypatch.setattr(rich.progress.Progress, "start", lambda self: started.append(1))
     with terminal.progress() as report:
         report("working", 0.5)
@@ -24,12 +25,28 @@ def test_the_progress_bar_appears_after_a_delay(monkeypatch, capsys):
     assert started
 
 
-def test_no_progress_is_drawn_without_a_terminal(monkeypatch, capsys):
+def test_without_a_terminal_a_line_is_printed_every_few_seconds(monkeypatch, capsys):
     monkeypatch.setattr(terminal, "PROGRESS_DELAY_SECONDS", 0.0)
+    now = [100.0]
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
+    with terminal.progress() as report:
+        for tenth in range(130):
+            now[0] = 100 + tenth / 10
+            report("solving", tenth / 130)
+    assert capsys.readouterr() == ("", "holobind: 5 s: solving 38%\nholobind: 10 s: solving 77%\n")
+
+
+def test_quiet_shows_nothing(monkeypatch, capsys):
+    monkeypatch.setattr(terminal, "PROGRESS_LINE_SECONDS", 0.0)
+    monkeypatch.setitem(terminal._settings, "quiet", False)
+    terminal.set_quiet(True)
     with terminal.progress() as report:
         report("working", 0.5)
-        time.sleep(0.05)
     assert capsys.readouterr() == ("", "")
+    terminal.set_quiet(False)
+    with terminal.progress() as report:
+        report("working", 0.0)
+    assert capsys.readouterr() == ("", "holobind: 0 s: working\n")
 
 
 @pytest.mark.parametrize("name", ["nowhere/file", "."])

@@ -7,10 +7,14 @@ import typer
 import holobind
 from holobind.cli import compare as compare_cli
 from holobind.cli import data as data_cli
+from holobind.cli import explain as explain_cli
 from holobind.cli import inspect as inspect_cli
 from holobind.cli import predict as predict_cli
+from holobind.cli import report as report_cli
+from holobind.cli import restrict as restrict_cli
 from holobind.cli import symbols as symbols_cli
 from holobind.cli import train as train_cli
+from holobind.cli import warm as warm_cli
 from holobind.cli.plugins import add_plugins
 
 app = typer.Typer(
@@ -32,7 +36,8 @@ def _options(
         raise typer.Exit
 
 
-for verbs in (symbols_cli, train_cli, predict_cli, inspect_cli, compare_cli):
+MODEL_VERBS = (train_cli, predict_cli, explain_cli, report_cli, inspect_cli, restrict_cli, compare_cli, warm_cli)
+for verbs in (symbols_cli, *MODEL_VERBS):
     app.add_typer(verbs.app)
 app.add_typer(data_cli.app, name="data")
 add_plugins(app)

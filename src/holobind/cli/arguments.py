@@ -6,12 +6,17 @@ from typing import Annotated
 
 import typer
 
+from holobind.cli.terminal import set_quiet
+
 Data = Annotated[
     Path,
     typer.Argument(metavar="DATA", help="Directory, file, or name of a fetched dataset.", show_default=False),
 ]
 ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="Model file written by `holobind train`.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Show no progress on stderr.", callback=set_quiet, show_default=False)
+]
 BYTE_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 

@@ -8,7 +8,7 @@ import typer
 
 from holobind._files import atomic_write, write_errors
 from holobind.cli import train as train_cli
-from holobind.cli.arguments import Data, Json, MaxUncompressed
+from holobind.cli.arguments import Data, Json, MaxUncompressed, Quiet
 from holobind.cli.terminal import claim_outputs, interrupted, print_json, print_rich, progress
 from holobind.errors import FileError, TrainingInterrupted
 from holobind.training.config import OPTIONS
@@ -29,6 +29,7 @@ def compare(
     seed: Annotated[int, typer.Option(min=0, help=OPTIONS["seed"].help)] = 0,
     out: Annotated[Path, typer.Option(help="Directory for compare.json and compare.png.")] = Path("compare"),
     max_uncompressed: MaxUncompressed = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Train models with linear and holographic heads, and compare them.

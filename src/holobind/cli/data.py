@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holobind._files import check_outputs
-from holobind.cli.arguments import Json, MaxUncompressed, byte_size
+from holobind.cli.arguments import Json, MaxUncompressed, Quiet, byte_size
 from holobind.cli.terminal import print_json, progress
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def stats(
     plot: Annotated[Path | None, typer.Option("--plot", help="Write histograms to this PNG.")] = None,
     one_based: OneBased = False,
     max_uncompressed: MaxUncompressed = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Print the statistics of a dataset, and for comparison those of the paper's eight datasets.
@@ -64,6 +65,7 @@ def convert(
     compression: Compression = "",
     one_based: OneBased = False,
     max_uncompressed: MaxUncompressed = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Convert a dataset to another format.
@@ -100,6 +102,7 @@ def make_python_calls(
     out: Annotated[Path, typer.Option("--out", help="The new directory.")] = Path("python-calls"),
     to: To = "xml",
     compression: Compression = "",
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Generate the python-calls corpus from installed packages.
@@ -133,6 +136,7 @@ def make_synthetic(
     out: Annotated[Path | None, typer.Option("--out", help="The new directory. [default: synthetic-NAME]")] = None,
     to: To = "xml",
     compression: Compression = "",
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Generate a dataset with the statistics of a published one, and labels that can be learned from the features.
@@ -168,6 +172,7 @@ def fetch(
         typer.Option("--max-download", parser=byte_size, metavar="SIZE", help="Largest download.  \\[default: 4 GB]"),
     ] = None,
     max_uncompressed: MaxUncompressed = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Install a public dataset in the cache directory, after comparing its size with the published statistics.

@@ -26,6 +26,8 @@ def description(model: Model) -> dict[str, Any]:
         "vocabulary": model.tokenizer and model.tokenizer.vocab_size,
         "labels": model.n_labels,
         "most frequent labels": frequent if model.label_names is None else [model.label_names[i] for i in frequent],
+        "allowed labels": model.n_labels if model.allowed is None else int(model.allowed.sum()),
+        "calibrated": model.calibration is not None,
         "training rows": model.frequencies.n_rows,
         **model.sizes(),
         "validation": _tolerant(lambda: validation(model.metadata), no_results),
@@ -43,6 +45,10 @@ def table(described: dict[str, Any]) -> Table:
         "model": described["summary"],
         "inputs": f"texts, {n_inputs:,} tokens" if described["inputs"] == "texts" else f"{n_inputs:,} features",
         "labels": f"{described['labels']:,}, most frequent: {', '.join(map(str, described['most frequent labels']))}",
+        "allowed labels": None
+        if described["allowed labels"] == described["labels"]
+        else f"{described['allowed labels']:,}, set by holobind restrict",
+        "probabilities": "calibrated on held-out rows" if described["calibrated"] else "none",
         "parameters": f"{described['parameters']:,}, {relative_count(fewer_parameters)} with a linear output layer",
         "output layer": f"{described['output layer']:,} parameters, {relative_count(fewer_outputs)} in a linear output "
         f"layer ({n_linear:,})",
@@ -99,9 +105,12 @@ def validation(metadata: dict[str, Any]) -> dict[str, float]:
 
 
 def metric_summary(evaluation: dict[str, Any]) -> str:
-    """P and PSP at 1, 3 and 5, of an evaluation as JSON values, in one line of text."""
+    """P and PSP at 1, 3 and 5, and the micro-F1, of an evaluation as JSON values, in one line of text."""
     wanted = [(name, k) for name in ("P", "PSP") for k in (1, 3, 5) if k <= len(evaluation.get(name, ()))]
-    return "  ".join(f"{name}@{k} {evaluation[name][k - 1]:.2f}" for name, k in wanted)
+    shown = [f"{name}@{k} {evaluation[name][k - 1]:.2f}" for name, k in wanted]
+    if "micro-F1" in evaluation.get("sets", {}):
+        shown.append(f"micro-F1 {evaluation['sets']['micro-F1']:.2f}")
+    return "  ".join(shown)
 
 
 def file_size(n_bytes: int) -> str:

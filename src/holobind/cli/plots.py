@@ -1,4 +1,4 @@
-"""Plots of training: the curves of one model, and a comparison of several models."""
+"""Plots: the training of one model, a comparison of several models, and the reliability of probabilities."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -7,8 +7,12 @@ from typing import TYPE_CHECKING, Any
 from holobind._files import atomic_write, write_errors
 
 if TYPE_CHECKING:
+    import numpy as np
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from numpy.typing import NDArray
+
+    from holobind._types import IntArray
 
 LOSS_COLOUR, METRIC_COLOUR = "tab:blue", "tab:orange"
 MIN_PLOTTED_SECONDS = 1e-2  # a logarithmic axis has no 0
@@ -79,6 +83,46 @@ def comparison(rows: Sequence[dict[str, Any]], path: Path, title: str) -> None:
         title="model (number of parameters, also shown by the area of the disc)",
         title_fontsize=9,
     )
+    _save(figure, path)
+
+
+def reliability(bins: Sequence[tuple[float, float, int]], title: str, path: Path) -> None:
+    """Write a PNG of the fraction of hits against the probability; the area of a disc is the number of labels.
+
+    bins   (mean probability, fraction of hits, number of labels) of each bin
+    """
+    figure, axes = _figure(5.6, 5.4)
+    total = max(sum(n for _, _, n in bins), 1)
+    error = sum(abs(p - hit) * n for p, hit, n in bins) / total
+    axes.plot([0, 1], [0, 1], color="grey", linestyle=":", linewidth=1, zorder=1)
+    axes.vlines([p for p, _, _ in bins], [p for p, _, _ in bins], [hit for _, hit, _ in bins], color="tab:red", lw=1.5)
+    areas = [12 + MAX_MARKER_AREA * n / total for _, _, n in bins]
+    axes.scatter([p for p, _, _ in bins], [hit for _, hit, _ in bins], s=areas, color=LOSS_COLOUR, alpha=0.45, lw=0)
+    axes.plot([p for p, _, _ in bins], [hit for _, hit, _ in bins], color=LOSS_COLOUR, marker="o", ms=3, lw=1)
+    axes.set(xlim=(-0.03, 1.03), ylim=(-0.03, 1.03), aspect="equal")
+    axes.set(xlabel="predicted probability of the five best labels", ylabel="fraction that is right")
+    axes.set_title(f"{title}\nexpected calibration error {error:.2%}; area: number of labels", fontsize=10)
+    axes.spines[["top", "right"]].set_visible(False)
+    _save(figure, path)
+
+
+def label_quality(support: "IntArray", f1: "NDArray[np.float64]", title: str, path: Path) -> None:
+    """Write a PNG of the F1 of each label against its number of rows, with the mean in bands of this number."""
+    import numpy as np
+
+    figure, axes = _figure(7.5, 4)
+    seen = np.flatnonzero(support)
+    shift = np.random.default_rng(0).uniform(-0.18, 0.18, len(seen))  # labels of equal support side by side
+    axes.scatter(support[seen] * 2**shift, f1[seen], s=9, color=LOSS_COLOUR, alpha=0.25, lw=0)
+    band = np.floor(np.log2(support[seen])).astype(int)
+    n = np.bincount(band)
+    centres, means = (np.bincount(band, x) / np.maximum(n, 1) for x in (np.log2(support[seen]), f1[seen]))
+    axes.plot(2 ** centres[n > 0], means[n > 0], color=METRIC_COLOUR, marker="o", ms=5, label="mean of labels")
+    _log_x(axes)
+    axes.set(xlabel="rows that have the label", ylabel="F1, percent", ylim=(-3, 103))
+    axes.set_title(f"{title}: {len(seen):,} labels", fontsize=10)
+    axes.legend(frameon=False, loc="lower right", fontsize=9)
+    axes.spines[["top", "right"]].set_visible(False)
     _save(figure, path)
 
 

@@ -11,7 +11,8 @@ from typing import IO, Annotated, Any
 import typer
 
 from holobind._files import atomic_write, write_errors
-from holobind.cli.arguments import Data, Json, MaxUncompressed, ModelFile
+from holobind.cli.arguments import Data, Json, MaxUncompressed, ModelFile, Quiet
+from holobind.cli.label_options import Exclude, LabelOptions, Only, read_labels
 from holobind.cli.terminal import claim_outputs, print_json, print_rich, progress
 from holobind.errors import DataError, OptionError
 
@@ -25,28 +26,42 @@ def evaluate(
     model: ModelFile,
     data: Data,
     k: Annotated[int, typer.Option("--k", "-k", min=1, help="Largest k of the metrics.")] = 5,
+    plot: Annotated[
+        Path | None, typer.Option(help="PNG of the reliability of the probabilities of the five best labels.")
+    ] = None,
     max_uncompressed: MaxUncompressed = None,
+    quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Compute P@k, nDCG@k, PSP@k and other metrics of a model.
+    """Compute P@k, nDCG@k, PSP@k, F1 and other metrics of a model.
 
-    The rows are those of the test split, or all rows if there is none.
+    The rows are those of the test split, or all rows if there is none. F1
+    is that of the label sets which `predict --auto` chooses.
 
     Examples:
 
         holobind evaluate model.safetensors bibtex
 
         holobind evaluate model.safetensors new.jsonl -k 10 --json
+
+        holobind evaluate model.safetensors bibtex --plot reliability.png
     """
     import holobind as hb
+    from holobind.cli import plots
+    from holobind.data.formats import input_files
 
     loaded = hb.load(model)
-    with progress() as report:
+    if plot is not None and loaded.calibration is None:
+        raise OptionError("--plot shows probabilities; this model has none, because no rows were held out, or too few")
+    outputs = {"--plot": plot}
+    with claim_outputs(outputs, [model, *input_files(data)]), progress() as report:
         dataset = hb.data.load(data, max_uncompressed=max_uncompressed, on_progress=report)
         if dataset.tfidf is not None and not loaded.reads_texts:
             raise DataError(f"{data} has only texts, and this model reads features; train a model on texts")
         split = dataset.train if dataset.test is None else dataset.test
         found = loaded.evaluate(split, k, label_names=dataset.label_names, dataset=dataset.name, on_progress=report)
+        if plot is not None:
+            plots.reliability(found.reliability, f"{dataset.name}, {found.n_rows:,} rows", plot)
     if as_json:
         split_name = "all" if dataset.test is None else "test"
         print_json({"model": str(model), "data": str(data), "split": split_name, **found.as_json()})
@@ -63,6 +78,25 @@ def predict(
         float,
         typer.Option(help="Leave out labels whose score is not above this.  \\[default: none]", show_default=False),
     ] = -math.inf,
+    auto: Annotated[
+        bool, typer.Option("--auto", help="Choose the number of labels of each line by --objective, and not by -k.")
+    ] = False,
+    objective: Annotated[
+        str, typer.Option(help="With --auto: micro-f1, sample-f1, precision=0.8 or recall=0.8 (any fraction).")
+    ] = "micro-f1",
+    min_probability: Annotated[
+        float, typer.Option(min=0, max=1, help="Leave out labels of a smaller probability.")
+    ] = 0.0,
+    proba: Annotated[
+        bool | None,
+        typer.Option(
+            "--proba/--no-proba",
+            help="Calibrated probabilities beside the scores.  \\[default: where the model has them]",
+            show_default=False,
+        ),
+    ] = None,
+    exclude: Exclude = None,
+    only: Only = None,
     names: Annotated[
         bool, typer.Option("--names/--ids", help="Label names, if the model has them, or label ids.")
     ] = True,
@@ -77,6 +111,9 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="No effect: the output is always JSON lines.")] = False,
 ) -> None:
     """Predict the labels of each input line; write one line of JSON for each.
+
+    Labels come best first, with their scores and, where the model was
+    calibrated on held-out rows, their probabilities.
 
     An input line is a text, a JSON object with "text" or "features", or a
     sparse row in the XML-Repository format:
@@ -95,7 +132,11 @@ def predict(
 
         holobind predict model.safetensors test.txt.xz --ids --out labels.jsonl
 
-        holobind predict model.safetensors new.jsonl -k 10 --threshold 0.2
+        holobind predict model.safetensors new.jsonl -k 10 --min-probability 0.2
+
+        holobind predict model.safetensors new.jsonl --auto --exclude misc
+
+        holobind predict model.safetensors new.jsonl --auto --objective precision=0.8
     """
     import holobind as hb
     from holobind.cli import stream
@@ -103,6 +144,13 @@ def predict(
     if math.isnan(threshold):
         raise OptionError("--threshold must be a number; got nan")
 
+    options = LabelOptions(
+        objective=objective if auto else None,
+        min_probability=min_probability,
+        probabilities=proba,
+        exclude=read_labels(exclude) or (),
+        only=read_labels(only),
+    )
     path = None if str(source) == "-" else source
     with claim_outputs({"--out": out}, [model, STDIN_HANDLE if path is None else path]), _open_output(out) as file:
         loaded = hb.load(model)
@@ -116,6 +164,7 @@ def predict(
             source=stream.STDIN if path is None else str(path),
             names=names,
             threshold=threshold,
+            options=options,
             on_error=(lambda error: typer.echo(f"holobind: {error}", err=True)) if skip_bad else None,
         )
         for batch in batches:

@@ -16,11 +16,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from holobind._types import CsrArray
+from holobind.cli.label_options import LabelOptions, Prediction, predict_labels
 from holobind.data.csr import from_arrays
 from holobind.data.files import BOM, DECOMPRESSION_ERRORS, MAX_LINE_BYTES, damaged, open_binary
 from holobind.data.sparse_text import HEADER, parse_features, read_counts
@@ -36,7 +36,7 @@ SPARSE_FEATURE = rb"\d+:[-+.\deE]+"
 SPARSE_ROW = re.compile(rb"([\d,]+[ \t]+|[ \t]*)%b([ \t]+%b)*[ \t]*" % (SPARSE_FEATURE, SPARSE_FEATURE))
 FLOAT32_MAX = 3.4e38
 
-Prediction = dict[str, Any]
+DEFAULT_OPTIONS = LabelOptions()
 FeatureValues = dict[int, float]
 
 
@@ -72,21 +72,24 @@ def predictions(
     source: str = STDIN,
     names: bool = True,
     threshold: float = -math.inf,
+    options: LabelOptions = DEFAULT_OPTIONS,
     on_error: Callable[[DataError], None] | None = None,
 ) -> Iterator[list[Prediction]]:
     """Yield a list of predictions for each batch, one prediction per line, labels with the highest scores first:
 
-        {"labels": [{"label": "red", "score": 0.9}, ...]}
+        {"labels": [{"label": "red", "score": 0.9, "probability": 0.8}, ...]}
 
     format     one of `LINE_FORMATS`; None detects it from the model and the first line
     source     name of the stream in error messages
     names      give label names where the model has them, instead of label ids
     threshold  leave out labels whose score is not above it
+    options    which labels a row gets, and whether they have probabilities
     on_error   called with the error of a line that cannot be parsed, whose prediction is then {"error": "..."}. Without
                it the error is raised, after the predictions of all lines before
     """
     if format not in (None, *LINE_FORMATS):
         raise OptionError(f"format {format!r} is unknown; choose one of {', '.join(LINE_FORMATS)}")
+    options.check(model)
     parser: _LineParser | None = None
     for number, lines in _batches(chunks, source):
         n_header = 0
@@ -103,7 +106,7 @@ def predictions(
                 on_error(inputs)
                 batch.append({"error": str(inputs)})
             else:
-                batch += _predict(model, inputs, k, names, threshold)
+                batch += predict_labels(model, inputs, k, names, threshold, options)
         yield batch
 
 
@@ -226,18 +229,3 @@ def _to_csr(rows: Sequence[FeatureValues], n_features: int) -> CsrArray:
     indices = np.fromiter((i for row in rows for i in sorted(row)), np.int32, int(indptr[-1]))
     values = np.fromiter((row[i] for row in rows for i in sorted(row)), np.float32, int(indptr[-1]))
     return from_arrays(values, indices, indptr, (len(rows), n_features))
-
-
-def _predict(model: Model, inputs: list[str] | CsrArray, k: int, names: bool, threshold: float) -> list[Prediction]:
-    scores, ids = model.top_k(inputs, min(k, model.n_labels))
-    label_names = model.label_names if names else None
-    return [
-        {
-            "labels": [
-                {"label": label if label_names is None else label_names[label], "score": round(score, 6)}
-                for score, label in zip(*row, strict=True)
-                if score > threshold
-            ]
-        }
-        for row in zip(scores.tolist(), ids.tolist(), strict=True)
-    ]

@@ -1,8 +1,9 @@
-"""Input and output of the command line: a progress bar on stderr, results on stdout as JSON or as a table."""
+"""Input and output of the command line: progress on stderr, results on stdout as JSON or as a table."""
 
 import json
 import os
 import threading
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -13,33 +14,63 @@ import typer
 from holobind._files import check_outputs, exclusive, lock_path
 
 if TYPE_CHECKING:
+    import rich.console
     import rich.progress
 
     from holobind._types import ProgressCallback
 
 PROGRESS_DELAY_SECONDS = 2.0  # quick commands show no progress bar
+PROGRESS_LINE_SECONDS = 5.0  # between lines where there is no terminal
+_settings = {"quiet": False}
+
+
+def set_quiet(quiet: bool) -> bool:
+    """Set whether `progress` shows nothing: the callback of --quiet."""
+    _settings["quiet"] = quiet
+    return quiet
 
 
 @contextmanager
 def progress() -> Iterator["ProgressCallback"]:
-    """Show a progress bar on stderr; yield the function that updates it.
+    """Show progress on stderr; yield the function that updates it.
 
-    The function takes a description of the current step and the finished fraction of that step; a fraction of 0 shows
-    a bar without an end. The bar appears after `PROGRESS_DELAY_SECONDS`, and only on a terminal.
+    The function takes a description of the current step and the finished fraction of that step; a fraction of 0 means
+    that it is not known. A terminal gets a bar, after `PROGRESS_DELAY_SECONDS`; a file or a pipe gets a line every
+    `PROGRESS_LINE_SECONDS`. With --quiet there is neither.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
-    bar = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal or not first_process(),
-    )
+    if _settings["quiet"] or not first_process():
+        yield lambda description, fraction: None
+    elif not console.is_terminal:
+        yield _LineReport()
+    else:
+        with _bar(console) as report:
+            yield report
+
+
+class _LineReport:
+    """Prints the current step to stderr, a line every `PROGRESS_LINE_SECONDS`."""
+
+    def __init__(self) -> None:
+        self.began = self.printed = time.monotonic()
+
+    def __call__(self, description: str, fraction: float) -> None:
+        now = time.monotonic()
+        if now - self.printed < PROGRESS_LINE_SECONDS:
+            return
+        self.printed = now
+        done = f" {fraction:.0%}" if fraction else ""
+        typer.echo(f"holobind: {now - self.began:.0f} s: {description}{done}", err=True)
+
+
+@contextmanager
+def _bar(console: "rich.console.Console") -> Iterator["ProgressCallback"]:
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    bar = Progress(*columns, console=console, transient=True)
     task = bar.add_task("working", total=None)
 
     def report(description: str, fraction: float) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holobind._files import atomic_write, write_errors
-from holobind.cli.arguments import Data, Json, MaxUncompressed
+from holobind.cli.arguments import Data, Json, MaxUncompressed, Quiet
 from holobind.cli.terminal import claim_outputs, first_process, interrupted, print_json, print_rich, progress
 from holobind.errors import FileError, OptionError, TrainingInterrupted
 from holobind.training.config import OPTIONS, Option, TrainConfig, TrainState, split_options, without_effect
@@ -37,6 +37,7 @@ def train(
     timings: Timings = None,
     resume: Resume = False,
     max_uncompressed: MaxUncompressed = None,
+    quiet: Quiet = False,
     as_json: Json = False,
     **options: Any,
 ) -> None:
@@ -91,6 +92,7 @@ def train(
                 checkpoint=checkpoint,
                 resume=resume,
                 log=log,
+                quantised=True,
             )
         except TrainingInterrupted as stopped:
             raise interrupted(

@@ -112,6 +112,24 @@ class TokenExamples:
         return TokenBatch(torch.from_numpy(ids), torch.from_numpy(lengths))
 
 
+@dataclass(frozen=True, eq=False)
+class ExampleRows:
+    """Some rows of examples, as examples."""
+
+    examples: Examples
+    rows: RowIndex
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def sizes(self) -> IntArray | None:
+        return None if self.examples.sizes is None else self.examples.sizes[self.rows]
+
+    def batch(self, rows: RowIndex) -> Any:
+        return self.examples.batch(self.rows[rows])
+
+
 def length_buckets(
     sizes: NDArray[Any], order: RowIndex, batch_size: int, seed: Any, bucket: int = BUCKET_BATCHES
 ) -> Iterator[RowIndex]:

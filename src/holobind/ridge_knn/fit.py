@@ -21,6 +21,7 @@ from scipy.sparse import csr_array, vstack
 from torch import Tensor
 
 from holobind._types import CsrArray, ProgressCallback, RowIndex
+from holobind.calibration import Calibration, calibrate
 from holobind.codebooks import Codebook, OrbitCodebook
 from holobind.data.csr import binary_labels, canonical_csr, checked_csr
 from holobind.data.holdout import MAX_HELD_OUT_ROWS, folds, holdout
@@ -71,11 +72,13 @@ class RidgeKnnFit:
     network      the fitted network
     solution     the ridge regression on all rows; its `validation` is that of the choice of l2
     validation   every setting of the kNN term and the forest that was tried
+    calibration  of the scores of held-out rows to probabilities; None if no rows were held out, or too few
     """
 
     network: RidgeKnn
     solution: RidgeSolution
     validation: list[KnnChoice]
+    calibration: Calibration | None = None
 
     def summary(self) -> dict[str, Any]:
         """How it was fitted, as JSON values for a model's metadata.
@@ -128,6 +131,7 @@ def fit_ridge_knn(
     l2_validation: list[tuple[float, float]] = []
     knn_validation: list[KnnChoice] = []
     solution: RidgeSolution | None = None
+    calibration: Calibration | None = None
     if X.shape[0] >= MIN_ROWS_TO_VALIDATE:
         try_forest = knn_weight != 0 and _suits_forest(*X.shape)
         outputs = []
@@ -140,12 +144,13 @@ def fit_ridge_knn(
             forest = fit_forest(X[kept], Y[kept], n_trees=N_TRIAL_TREES, seed=seed) if try_forest else None
             trial = KnnChoice(0.0, 2.0, 1.0, FOREST_WEIGHT if try_forest else 0.0)
             network = ridge.network(solution, X[kept], Y[kept], trial, forest)
-            outputs.append(_held_out_outputs(network, X[held], Y[held]))
+            outputs.append(_held_out_outputs(network, X[held], Y[held], with_knn=knn_weight != 0))
         choice, knn_validation = _choose_knn(codebook, outputs, knn_weight)
+        calibration = _calibrate(codebook, outputs, choice)
     solution = ridge.solve(X, Y, l2, start=solution)
     forest = fit_forest(X, Y, seed=seed, on_progress=on_progress) if choice.forest_weight else None
     network = ridge.network(solution, X, Y, choice, forest)
-    return RidgeKnnFit(network, replace(solution, validation=l2_validation), knn_validation)
+    return RidgeKnnFit(network, replace(solution, validation=l2_validation), knn_validation, calibration)
 
 
 def update_ridge_knn(network: RidgeKnn, X: CsrArray, Y: CsrArray, l2: float | None, n_seen: int) -> RidgeKnn:
@@ -256,7 +261,8 @@ class _HeldOutOutputs:
         if choice.forest_weight and self.forest is not None:
             knn = choice.knn_weight * self.forest_residuals.get(choice.idf_power, torch.zeros(()))
             return (self.linear + knn) * (1 - choice.forest_weight) + self.forest
-        return self.linear + choice.knn_weight * self.residuals[choice.idf_power, choice.similarity_power]
+        powers = choice.idf_power, choice.similarity_power
+        return self.linear + choice.knn_weight * self.residuals[powers] if choice.knn_weight else self.linear
 
 
 def _suits_forest(n_rows: int, n_features: int) -> bool:
@@ -274,13 +280,13 @@ def _label_weights(Y: CsrArray, rare_label_boost: float) -> Any:
     return rare_label_weights(np.bincount(Y.indices, minlength=Y.shape[1]), rare_label_boost)
 
 
-def _held_out_outputs(network: RidgeKnn, X: CsrArray, Y: CsrArray) -> _HeldOutOutputs:
+def _held_out_outputs(network: RidgeKnn, X: CsrArray, Y: CsrArray, with_knn: bool) -> _HeldOutOutputs:
     encoder = Encoder(network, with_knn=False)
     n = X.shape[0]
     linear = torch.from_numpy(encoder.sum_terms([encoder.linear_term(X)], n, 1.0))
     forest = None if encoder.forest is None else torch.from_numpy(encoder.sum_terms([encoder.forest_term(X)], n))
     residuals, forest_residuals = {}, {}
-    for idf_power in IDF_POWERS:
+    for idf_power in IDF_POWERS if with_knn else ():
         if search := encoder.build_knn_search(idf_power, with_forest=False):
             neighbours = search(X)
             for similarity_power in SIMILARITY_POWERS:
@@ -290,6 +296,12 @@ def _held_out_outputs(network: RidgeKnn, X: CsrArray, Y: CsrArray) -> _HeldOutOu
             term = encoder.knn_term(search(X), FOREST_SIMILARITY_POWER, 1.0)
             forest_residuals[idf_power] = torch.from_numpy(encoder.sum_terms([term], n))
     return _HeldOutOutputs(Y, linear, residuals, forest, forest_residuals)
+
+
+def _calibrate(codebook: Codebook, outputs: list[_HeldOutOutputs], choice: KnnChoice) -> Calibration | None:
+    """The calibration of the scores that the final choice gives to held-out rows."""
+    v = torch.cat([fold.output(choice) for fold in outputs])
+    return calibrate(lambda k: codebook.top_k(v, k), vstack([fold.Y for fold in outputs], format="csr"))
 
 
 def _choose_knn(

@@ -237,7 +237,7 @@ class ModelConfig:
             raise OptionError(f"the ridge loss is solved for network 'linear'; got network {self.network!r}")
         if self.linear_skip and self.network != "fc":
             raise OptionError(f"linear_skip belongs to network 'fc'; got network {self.network!r}")
-        if self.knn_weight and not self._can_use_knn:
+        if self.knn_weight and not self.can_use_knn:
             raise OptionError(
                 "knn_weight belongs to the closed form with a holographic head, the orbit codebook, no trainable "
                 f"vectors and normalised rows; got knn_weight {self.knn_weight!r} with other options"
@@ -267,10 +267,11 @@ class ModelConfig:
     @property
     def uses_knn(self) -> bool:
         """Whether the closed form adds the residuals of the nearest training rows."""
-        return self._can_use_knn and self.knn_weight != 0
+        return self.can_use_knn and self.knn_weight != 0
 
     @property
-    def _can_use_knn(self) -> bool:
+    def can_use_knn(self) -> bool:
+        """Whether the closed form can be a `RidgeKnn` network, which has quantised weights."""
         orbit = self.head == "holographic" and self.codebook == "orbit" and not self.trainable
         return self.closed_form and orbit and self.normalise
 
@@ -420,12 +421,14 @@ COMMAND_LINE_ONLY = {
     "plot": "`model_.metadata` has the values",
     "timings": "`model_.metadata` has them until it is saved",
     "resume": "`fit` starts anew, as everywhere in scikit-learn",
+    "quiet": "the estimator has `verbose`",
     "json": "output format",
     "max_uncompressed": "an argument of `data.load`",
 }
 ESTIMATOR_ONLY = {
     "threshold": "an option of `holobind predict`",
-    "verbose": "the command line has a progress bar",
+    "objective": "an option of `holobind predict`",
+    "verbose": "the command line has progress on stderr, and `--quiet`",
 }
 
 

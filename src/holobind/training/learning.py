@@ -20,7 +20,7 @@ from holobind._checks import fits_memory
 from holobind._storage import encode_lines
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.data import Split, Tfidf
-from holobind.data.batches import Examples, SparseExamples, ragged_labels
+from holobind.data.batches import ExampleRows, Examples, SparseExamples, ragged_labels
 from holobind.data.csr import normalise_rows
 from holobind.errors import DataError, OptionError
 from holobind.heads import Head, HolographicHead, LinearHead
@@ -83,12 +83,15 @@ def learn(
     checkpoint: Path | None = None,
     resume: bool = False,
     log: Path | None = None,
+    quantised: bool = False,
 ) -> Model:
     """Make a model from a split of a dataset.
 
     tfidf      how the features were made from the texts, where they were: the model then reads texts, too
     metadata   JSON values to store with the model
     checkpoint, resume, log   of training, see `loop.fit`
+    quantised  whether the closed form without kNN has quantised weights, as with kNN: a smaller file, and calibrated
+               probabilities. By default it has float32 weights, as `partial_fit` needs them
     """
     began = time.perf_counter()
     config, callbacks = config or ModelConfig(), callbacks or Callbacks()
@@ -97,7 +100,7 @@ def learn(
     if label_names is not None:
         encode_lines(label_names)  # names that no file can store are refused now, not after the training
     inputs = _read(split, config, tfidf)
-    if config.uses_knn:
+    if config.uses_knn or (quantised and config.can_use_knn):
         model, summary = _learn_ridge_knn(inputs, config, label_names, callbacks)
     elif config.closed_form:
         model, summary = _learn_ridge(inputs, config, label_names, callbacks)
@@ -199,14 +202,17 @@ def _fit_tokenizer(split: Split, config: ModelConfig) -> "Tokenizer":
 def _learn_ridge_knn(
     inputs: _Inputs, config: ModelConfig, label_names: Sequence[str] | None, callbacks: Callbacks
 ) -> tuple[Model, dict[str, Any]]:
-    """The closed form with the residuals of the nearest training rows."""
-    if config.dim is not None:
-        n_weights = max(inputs.X.shape) * config.dim  # the outputs of all rows are computed, too
-        fits_memory(f"{n_weights:,} weights (dim {config.dim:,})", BYTES_PER_WEIGHT * n_weights, SMALLER_SIZES)
+    """The closed form with the residuals of the nearest training rows, unless `knn_weight` is 0."""
+    dim = config.dim
+    if dim is None and not config.uses_knn:
+        dim = default_dim(int(inputs.Y.shape[1]))
+    if dim is not None:
+        n_weights = max(inputs.X.shape) * dim  # the outputs of all rows are computed, too
+        fits_memory(f"{n_weights:,} weights (dim {dim:,})", BYTES_PER_WEIGHT * n_weights, SMALLER_SIZES)
     fitted = fit_ridge_knn(
         normalise_rows(inputs.X),
         inputs.Y,
-        dim=config.dim,
+        dim=dim,
         l2=config.l2,
         knn_weight=config.knn_weight,
         rare_label_boost=config.rare_label_boost,
@@ -215,7 +221,9 @@ def _learn_ridge_knn(
     )
     network = fitted.network
     head = HolographicHead(None, network.n_labels, network.out_features, network.codebook_name, seed=config.seed)
-    return _assemble(network, head, inputs, config, label_names), fitted.summary()
+    model = _assemble(network, head, inputs, config, label_names)
+    model.calibration = fitted.calibration
+    return model, fitted.summary()
 
 
 def _learn_ridge(
@@ -262,6 +270,9 @@ def _train(
         warm_start=config.starts_from_ridge,
         options=asdict(config),
     )
+    held = loop.validation_split(len(inputs.split), train_config.validation_fraction, train_config.seed)[1]
+    if len(held):  # the best epoch was chosen on them, but by one metric only
+        model.calibrate(ExampleRows(examples, held), inputs.Y[held])
     summary["training"] = {
         "config": asdict(train_config),
         "history": state.history,
