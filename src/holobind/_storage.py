@@ -37,7 +37,7 @@ MAX_UNPACKED_RATIO = 32  # of that total and the size of the file, for larger on
 MAX_DIMENSIONS = 8  # of a tensor
 MAX_HEADER_DEPTH = 64  # levels of lists and objects in the JSON
 COMPRESSIBLE_DTYPES = {
-    str(dtype): dtype for dtype in (torch.int8, torch.int16, torch.int32, torch.int64, torch.float16)
+    str(dtype): dtype for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.float16)
 }
 HOW_TO_RECREATE = {
     "model": "train it again",

@@ -109,6 +109,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         l2: float | None = None,
         knn_weight: float | None = None,
         rare_label_boost: float = 0.1,
+        label_trees: int | None = None,
         tokenizer: str = "word",
         vocab_size: int = 50000,
         max_tokens: int = 500,
@@ -153,6 +154,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.l2 = l2
         self.knn_weight = knn_weight
         self.rare_label_boost = rare_label_boost
+        self.label_trees = label_trees
         self.tokenizer = tokenizer
         self.vocab_size = vocab_size
         self.max_tokens = max_tokens

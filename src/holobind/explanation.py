@@ -39,7 +39,7 @@ N_SHARED = 5  # features that a neighbour has in common with the row, strongest 
 class Part:
     """A part of a score.
 
-    kind      "feature", "token", "embedding", "training row", "trees", "bias" or "rest"
+    kind      "feature", "token", "embedding", "training row", "trees", "label trees", "bias" or "rest"
     name      the word, the feature's id, or the number of the training row
     value     what it adds to the score
     details   of a feature its id and value; of a training row its weight, its labels and features in common
@@ -173,12 +173,16 @@ def explain_ridge_knn(network: RidgeKnn, x: CsrArray, labels: Sequence[int], nam
     parts = output_parts(network, x)
     vectors = network.codebook().vectors(torch.tensor(labels, dtype=torch.long))
     rows = _describe_rows(network, x, parts, names)
+    added = network.label_scores(x)
+    raised = {} if added is None else dict(zip(added[1][0].tolist(), added[0][0].tolist(), strict=True))
     found = []
     for label, vector in zip(labels, vectors, strict=True):
         scores = parts.scores(vector)
         listed = _list_features(x, scores.features, names)
         for row, (ids, details), value in zip(parts.rows.tolist(), rows, scores.neighbours, strict=True):
             listed.append(Part("training row", f"row {row}", float(value), {**details, "has label": label in ids}))
+        if label in raised:
+            listed.append(Part("label trees", f"{len(network.label_trees)} label trees", raised[label]))
         if len(scores.trees):
             listed.append(Part("trees", f"{len(scores.trees)} trees", float(scores.trees.sum())))
         found.append([*_largest_first(listed), Part("bias", "bias", scores.bias)])

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from holobind.calibration import N_CONTEXT
 from holobind.errors import LabelError, OptionError
-from holobind.heads import Head
+from holobind.heads.added_scores import AddedScores, Scorer
 
 MAX_EXTRA_LABELS = 256  # excluded labels up to which the ranking is made longer by as many; above, scores are masked
 MAX_MASKED_BYTES = 1 << 26  # of the scores of all labels for some rows
@@ -61,7 +61,7 @@ def allowed_labels(
     return None if allowed.all() else allowed
 
 
-def ranked_labels(head: Head, h: Tensor, k: int, allowed: Tensor | None = None) -> RankedLabels:
+def ranked_labels(head: Scorer, h: Tensor, k: int, allowed: Tensor | None = None) -> RankedLabels:
     """The k best allowed labels of the network's outputs.
 
     allowed   in the head's order of labels
@@ -81,8 +81,9 @@ def ranked_labels(head: Head, h: Tensor, k: int, allowed: Tensor | None = None) 
     ids = allowed.nonzero().flatten()
     step = max(1, MAX_MASKED_BYTES // (4 * head.n_labels))
     found: list[RankedLabels] = []
-    for part in h.split(step) if len(h) else [h]:
-        scores = head.scores(part).float()
+    for first in range(0, max(len(h), 1), step):
+        rows = slice(first, first + step)
+        scores = (head.part(rows) if isinstance(head, AddedScores) else head).scores(h[rows]).float()
         best = scores.topk(n_context, dim=1).values
         values, at = torch.sort(scores[:, ids], dim=1, descending=True, stable=True)
         found.append(RankedLabels(values[:, :k], ids[at[:, :k]], best))

@@ -30,6 +30,7 @@ from holobind.data.batches import Examples, SparseExamples, prediction_batches
 from holobind.data.csr import checked_csr
 from holobind.errors import DataError, OptionError
 from holobind.heads import Head
+from holobind.heads.added_scores import AddedScores, Scorer
 from holobind.label_filter import Allowed, Label, RankedLabels, allowed_labels, label_ids, ranked_labels
 from holobind.label_sets import Objective, Ranking, all_probabilities, choose_sets, evaluate_sets
 from holobind.networks import Network
@@ -127,7 +128,7 @@ class Model(nn.Module):
     def top_k_of_output(self, h: Tensor, k: int, *, distributed: bool = False) -> tuple[Tensor, Tensor]:
         """The k best labels of the network's outputs h.  Shapes: (rows, in) -> 2 x (rows, k)"""
         with torch.inference_mode():
-            scores, found = self._distributed_top_k(h, k) if distributed else self.head.top_k(h, k)
+            scores, found = _distributed_top_k(self.head, h, k) if distributed else self.head.top_k(h, k)
             return scores, found if self._label_order is None else self._label_order[found]
 
     def examples(self, inputs: Inputs, *, cache: bool = False, on_progress: ProgressCallback | None = None) -> Examples:
@@ -164,14 +165,15 @@ class Model(nn.Module):
     def map_outputs(
         self,
         inputs: Inputs,
-        then: Callable[[Tensor], Result],
+        then: Callable[[Scorer, Tensor], Result],
         on_progress: ProgressCallback | None = None,
         *,
         parallel: bool = True,
     ) -> Iterator[tuple[RowIndex, Result]]:
-        """Apply `then` to the network's outputs, batch by batch: yields (rows, result); each row comes once.
+        """Apply `then` to a head and the network's outputs, batch by batch: yields (rows, result); each row comes once.
 
-        On the CPU, batches run in parallel, each on one thread.
+        The head is the model's, with the scores that the network adds for these rows. On the CPU, batches run in
+        parallel, each on one thread.
 
         parallel   False: one batch after the other, as collective operations of several processes need it
         """
@@ -180,7 +182,8 @@ class Model(nn.Module):
 
         def work(rows: RowIndex) -> tuple[RowIndex, Result]:
             with torch.inference_mode():
-                return rows, then(self.network.predict_rows(examples, rows))
+                h, added = self.network.predict_rows(examples, rows), self.network.added_scores(examples, rows)
+                return rows, then(self.head if added is None else AddedScores(self.head, *added), h)
 
         was_training = self.training
         self.eval()
@@ -245,13 +248,13 @@ class Model(nn.Module):
         if mask is not None and self._label_order is not None:
             mask = mask[self._label_order.cpu()]
 
-        def best(h: Tensor) -> RankedLabels:
+        def best(head: Scorer, h: Tensor) -> RankedLabels:
             with torch.inference_mode():
                 if distributed and mask is None:
-                    found = RankedLabels(*self._distributed_top_k(h, max(k, width)), h[:0])
+                    found = RankedLabels(*_distributed_top_k(head, h, max(k, width)), h[:0])
                     found = RankedLabels(found.scores[:, :k], found.labels[:, :k], found.scores[:, :width])
                 else:
-                    found = ranked_labels(self.head, h, k, None if mask is None else mask.to(h.device))
+                    found = ranked_labels(head, h, k, None if mask is None else mask.to(h.device))
                 order = self._label_order
                 return found if order is None else found._replace(labels=order[found.labels])
 
@@ -365,27 +368,11 @@ class Model(nn.Module):
         counts, n_rows = self.frequencies
         return n_candidates(float(counts.sum()) / max(n_rows, 1), self.n_labels)
 
-    def _distributed_top_k(self, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Merge the top k of each process's range of labels; each process receives 12 k bytes a row from each other."""
-        if not torch.distributed.is_initialized():
-            return self.head.top_k(h, k)
-        rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        ranges = [self.head.label_range(r, world_size) for r in range(world_size)]
-        gathered: list[list[Tensor]] = []
-        for mine in self.head.top_k(h, k, labels=ranges[rank]):
-            padded = mine.new_zeros(len(h), k)  # a range may have fewer than k labels
-            padded[:, : mine.shape[1]] = mine
-            gathered.append([torch.empty_like(padded) for _ in range(world_size)])
-            torch.distributed.all_gather(gathered[-1], padded)
-        sizes = [min(k, last - first) for first, last in ranges]
-        found = [(scores[:, :n], ids[:, :n]) for scores, ids, n in zip(*gathered, sizes, strict=True)]
-        return merge_top_k(found, k)
-
     def scores(self, inputs: Inputs) -> FloatArray:
         """The score of every label.  Shapes: -> (rows, L)"""
         examples = self.examples(inputs)
         found = np.empty((len(examples), self.n_labels), np.float32)
-        for index, scores in self.map_outputs(examples, self.head.scores):
+        for index, scores in self.map_outputs(examples, lambda head, h: head.scores(h)):
             found[index] = (scores if self._head_labels is None else scores[:, self._head_labels]).float().cpu().numpy()
         return found
 
@@ -393,7 +380,7 @@ class Model(nn.Module):
         """All labels above the threshold that may be predicted, as an indicator matrix.  Shapes: -> sparse (rows, L)"""
         examples = self.examples(inputs)
         rows, labels = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for index, (found, offsets) in self.map_outputs(examples, lambda h: self.head.labels_above(h, threshold)):
+        for index, (found, offsets) in self.map_outputs(examples, lambda head, h: head.labels_above(h, threshold)):
             rows.append(np.repeat(index, np.diff(offsets.cpu().numpy(), append=len(found))))
             labels.append((found if self._label_order is None else self._label_order[found]).cpu().numpy())
         at = np.concatenate(rows), np.concatenate(labels)
@@ -493,6 +480,23 @@ def load(path: str | Path, *, encoder: str | Path | None = None) -> Model:
             raise OptionError(f"{path} has no sentence encoder; leave out the encoder")
         model.encoder.use(encoder)
     return model
+
+
+def _distributed_top_k(head: Scorer, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Merge the top k of each process's range of labels; each process receives 12 k bytes a row from each other."""
+    if not torch.distributed.is_initialized():
+        return head.top_k(h, k)
+    rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    ranges = [head.label_range(r, world_size) for r in range(world_size)]
+    gathered: list[list[Tensor]] = []
+    for mine in head.top_k(h, k, labels=ranges[rank]):
+        padded = mine.new_zeros(len(h), k)  # a range may have fewer than k labels
+        padded[:, : mine.shape[1]] = mine
+        gathered.append([torch.empty_like(padded) for _ in range(world_size)])
+        torch.distributed.all_gather(gathered[-1], padded)
+    sizes = [min(k, last - first) for first, last in ranges]
+    found = [(scores[:, :n], ids[:, :n]) for scores, ids, n in zip(*gathered, sizes, strict=True)]
+    return merge_top_k(found, k)
 
 
 def _relabel(Y: CsrArray, new_ids: IntArray, n_labels: int) -> CsrArray:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.fft import irfft, rfft
@@ -15,7 +16,7 @@ from holobind.codebooks._checks import checked_expansion, checked_key
 from holobind.codebooks._philox import phases, reproducible_irfft
 from holobind.codebooks._tracing import drawn_on, has_values
 from holobind.codebooks.base import Codebook
-from holobind.codebooks.ragged import set_chunks, sum_sets
+from holobind.codebooks.ragged import checked_labels, set_chunks, sum_sets
 from holobind.codebooks.ranking import stable_topk
 from holobind.errors import OptionError
 
@@ -157,6 +158,20 @@ class OrbitCodebook(Codebook):
             best[top : top + height] = values
             ids[top : top + height] = bases.gather(1, where // d) * d + where % d + first
         return best, ids
+
+    def scores_of(self, v: Tensor, ids: Tensor) -> Tensor:
+        """As of every codebook; chosen labels of many rows are scored without their vectors."""
+        fast = v.ndim == 2 and ids.ndim == 2 and len(v) == len(ids) and v.shape[1] == self.dim
+        if not (fast and v.is_cpu and v.dtype == torch.float32 and has_values(v)) or self.bases is not None:
+            return super().scores_of(v, ids)
+        if v.requires_grad and torch.is_grad_enabled():
+            return super().scores_of(v, ids)
+        from holobind.codebooks._slices import slice_products  # compiles when first used
+
+        starts = self.slice_starts(checked_labels(ids, self.n_labels, ndim=None)).numpy()
+        out = np.empty(ids.shape, np.float32)
+        slice_products(v.detach().contiguous().numpy(), self.doubled_bases().numpy(), starts, out)
+        return torch.from_numpy(out)
 
     def _encode(self, labels: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         if self.bases is not None:

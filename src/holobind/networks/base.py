@@ -57,6 +57,13 @@ class Network(nn.Module):
         """The outputs of some rows of examples.  Shapes: -> (n, out_features)"""
         return self(examples.batch(rows).to(next(self.parameters(), torch.empty(0)).device))
 
+    def added_scores(self, examples: Examples, rows: RowIndex) -> tuple[Tensor, Tensor] | None:
+        """What is added to the head's scores of some labels, 0 or larger, and these labels, -1 for none.
+
+        Shapes: -> (n, m), (n, m)
+        """
+        return None
+
     def working_bytes(self) -> int:
         """The memory, about, of tables that it builds for prediction; known from the sizes in a file's header alone."""
         return 0

@@ -1,7 +1,7 @@
 """The two solvers of `solve_ridge`: Cholesky factorisation and conjugate gradients."""
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -98,11 +98,13 @@ class RidgeProblem:
 
 
 class RidgeSolver(Protocol):
-    def validate(self, l2: float) -> float:
+    has_tolerance: ClassVar[bool]  # whether a smaller tolerance changes the solution
+
+    def validate(self, l2: float, tolerance: float) -> float:
         """nDCG@5 on validation rows with this penalty, in percent."""
         ...
 
-    def solve(self, l2: float) -> tuple[FloatArray, int, float]:
+    def solve(self, l2: float, tolerance: float) -> tuple[FloatArray, int, float]:
         """The unknowns of the system, the number of iterations and the relative residual."""
         ...
 
@@ -123,7 +125,9 @@ class CholeskySolver:
         self.rows = np.unique(np.linspace(0, n - 1, min(n, MAX_HELD_OUT_ROWS)).astype(np.intp))
         self.targets = problem.targets(self.rows)
 
-    def validate(self, l2: float) -> float:
+    has_tolerance: ClassVar[bool] = False
+
+    def validate(self, l2: float, tolerance: float) -> float:
         p, rows = self.problem, self.rows
         inverse = torch.cholesky_inverse(self._factor(l2, self.gram.dtype))
         solution = (inverse @ self.right.to(inverse.dtype)).to(self.right.dtype).numpy()
@@ -137,7 +141,7 @@ class CholeskySolver:
             errors = (self.targets - product(p.X[rows], solution)) / np.maximum(1 - leverage, 1e-6)
         return p.ndcg(self.targets - errors, rows)
 
-    def solve(self, l2: float) -> tuple[FloatArray, int, float]:
+    def solve(self, l2: float, tolerance: float) -> tuple[FloatArray, int, float]:
         residual = torch.inf
         solution = self.right
         for dtype in dict.fromkeys((self.gram.dtype, torch.float64)):
@@ -167,35 +171,35 @@ class ConjugateGradientSolver:
     Validation holds rows out; each penalty starts from the solution for the one before.
     """
 
-    def __init__(
-        self, problem: RidgeProblem, tolerance: float, max_iterations: int, seed: int, start: FloatArray | None
-    ) -> None:
-        self.problem, self.tolerance, self.max_iterations, self.start = problem, tolerance, max_iterations, start
+    has_tolerance: ClassVar[bool] = True
+
+    def __init__(self, problem: RidgeProblem, max_iterations: int, seed: int, start: FloatArray | None) -> None:
+        self.problem, self.max_iterations, self.start = problem, max_iterations, start
         n = problem.X.shape[0]
         self.kept, self.held = holdout(n, max(1, min(MAX_HELD_OUT_ROWS, n // 5)), seed)
         self.search: tuple[RidgeProblem, FloatArray, FloatArray] | None = None  # kept rows, right side, solution
 
-    def validate(self, l2: float) -> float:
+    def validate(self, l2: float, tolerance: float) -> float:
         if self.search is None:
             kept = self.problem.subset(self.kept)
             right = kept.right_side()
             self.search = kept, right, np.zeros_like(right)
         kept, right, solution = self.search
-        self._iterate(kept, right, solution, l2, f"l2 {l2:.3g}")
+        self._iterate(kept, right, solution, l2, tolerance, f"l2 {l2:.3g}")
         return self.problem.ndcg(product(self.problem.X[self.held], kept.primal(solution)), self.held)
 
-    def solve(self, l2: float) -> tuple[FloatArray, int, float]:
+    def solve(self, l2: float, tolerance: float) -> tuple[FloatArray, int, float]:
         right = self.problem.right_side()
         solution = np.zeros_like(right) if self.start is None else self.start
         if self.search is not None:
             if not self.problem.dual:
                 solution = self.search[2]
             self.search = None
-        iterations, residual = self._iterate(self.problem, right, solution, l2, "solve")
+        iterations, residual = self._iterate(self.problem, right, solution, l2, tolerance, "solve")
         return solution, iterations, residual
 
     def _iterate(
-        self, p: RidgeProblem, right: FloatArray, solution: FloatArray, l2: float, stage: str
+        self, p: RidgeProblem, right: FloatArray, solution: FloatArray, l2: float, tolerance: float, stage: str
     ) -> tuple[int, float]:
         """Improve `solution` in place; the largest number of iterations of a block, and the relative residual."""
         A, A_t = (p.weighted_X_t, p.weighted_X) if p.dual else (p.weighted_X, p.weighted_X_t)
@@ -208,9 +212,7 @@ class ConjugateGradientSolver:
         def solve_block(start: int) -> tuple[int, float, float]:
             block = np.s_[:, start : start + width]
             B, W = np.ascontiguousarray(right[block]), np.ascontiguousarray(solution[block])
-            result = conjugate_gradients(
-                *arrays, diagonal, right.dtype.type(l2), B, W, self.max_iterations, self.tolerance
-            )
+            result = conjugate_gradients(*arrays, diagonal, right.dtype.type(l2), B, W, self.max_iterations, tolerance)
             solution[block] = W
             return result
 

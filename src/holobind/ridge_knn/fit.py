@@ -5,13 +5,14 @@ The steps, on rows of norm 1:
 1. choose the penalty l2 of the ridge regression on kept rows (`solve_ridge`);
 2. choose idf_power, similarity_power and knn_weight by nDCG@5 on held-out rows;
 3. where rows are many and features few, try a small forest, and take a full one if nDCG@5 is better with it;
-4. solve the ridge regression on all rows, and build the network.
+4. try a label tree, and take trees if nDCG@5 is better with it;
+5. solve the ridge regression on all rows, and build the network.
 
 `rare_label_boost` is not chosen: nDCG@5 hardly depends on it, and metrics for rare labels gain at the cost of others.
 """
 
-from collections.abc import Iterator
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, astuple, dataclass, replace
 from itertools import product
 from typing import Any
 
@@ -20,22 +21,28 @@ import torch
 from scipy.sparse import csr_array, vstack
 from torch import Tensor
 
-from holobind._types import CsrArray, ProgressCallback, RowIndex
+from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback, RowIndex
 from holobind.calibration import Calibration, calibrate
 from holobind.codebooks import Codebook, OrbitCodebook
 from holobind.data.csr import binary_labels, canonical_csr, checked_csr
 from holobind.data.holdout import MAX_HELD_OUT_ROWS, folds, holdout
 from holobind.errors import OptionError
+from holobind.heads.added_scores import AddedScores
 from holobind.metrics import ndcg_at_k
 from holobind.ridge_knn.encoder import Encoder, rare_label_weights
 from holobind.ridge_knn.fit_forest import fit_forest
+from holobind.ridge_knn.fit_label_tree import fit_label_tree
 from holobind.ridge_knn.forest import MAX_FEATURES, Forest
+from holobind.ridge_knn.label_tree import LabelTree, search_trees
 from holobind.ridge_knn.network import RidgeKnn, default_codebook
 from holobind.ridge_knn.ridge import RidgeSolution, solve_ridge
 
+Added = tuple[FloatArray, IntArray]  # values that are added to the scores of labels, and these labels: (n, m) each
+
+N_LABEL_TREES = 2
 RARE_LABEL_BOOST = 0.1  # the largest that costs no P@1 in the mean of four datasets (experiments/LOG.md)
 KNN_DEFAULT_MAX_DIM = 2048  # of the codebook, by default
-RIDGE_KNN_TOLERANCE = 0.3  # on four datasets a smaller one takes longer and ranks no better (experiments/LOG.md)
+UPDATE_TOLERANCE = 0.1  # of the ridge regression on new rows in `update_ridge_knn`
 L2_SEARCH_DIM = 128  # of the codebook for the choice of l2, where labels are more than the dim
 
 MIN_ROWS_TO_VALIDATE = 6
@@ -50,8 +57,21 @@ MIN_ROWS_FOR_FOREST = 1000
 MIN_ROWS_PER_FEATURE = 8  # for a forest
 N_TRIAL_TREES = 10
 FOREST_WEIGHT = 0.5
+
+MIN_ROWS_FOR_TREES = 1000
+TREE_WEIGHTS = (0.05, 0.1, 0.2, 0.3, 0.5)
+MIN_TREE_GAIN = 0.25  # points of nDCG@5 by which scores must be better with a label tree
 # With a forest these two are fixed: the best ones with ten trees are not the best ones with all trees.
 FOREST_SIMILARITY_POWER, FOREST_KNN_WEIGHT = 6.0, 0.75
+
+
+@dataclass(frozen=True)
+class TreeChoice:
+    """The weight of the label trees, 0 for none, its nDCG@5 on held-out rows, and that of no trees, in percent."""
+
+    weight: float
+    ndcg: float
+    ndcg_without: float
 
 
 @dataclass(frozen=True)
@@ -72,6 +92,7 @@ class RidgeKnnFit:
     network      the fitted network
     solution     the ridge regression on all rows; its `validation` is that of the choice of l2
     validation   every setting of the kNN term and the forest that was tried
+    trees        the choice of label trees; None if they were not tried
     calibration  of the scores of held-out rows to probabilities; None if no rows were held out, or too few
     """
 
@@ -79,6 +100,7 @@ class RidgeKnnFit:
     solution: RidgeSolution
     validation: list[KnnChoice]
     calibration: Calibration | None = None
+    trees: TreeChoice | None = None
 
     def summary(self) -> dict[str, Any]:
         """How it was fitted, as JSON values for a model's metadata.
@@ -93,7 +115,8 @@ class RidgeKnnFit:
             "rows": self.network.n_training_rows,
             "validation": [[*astuple(tried)[:-1], round(tried.ndcg or 0.0, 3)] for tried in self.validation],
         }
-        return {"ridge": self.solution.summary(), "knn": knn}
+        trees = {} if self.trees is None else {"label_trees": asdict(self.trees)}
+        return {"ridge": self.solution.summary(), "knn": knn, **trees}
 
 
 def default_knn_dim(n_labels: int) -> int:
@@ -109,6 +132,7 @@ def fit_ridge_knn(
     l2: float | None = None,
     knn_weight: float | None = None,
     rare_label_boost: float = RARE_LABEL_BOOST,
+    label_trees: int | None = None,
     seed: int = 0,
     on_progress: ProgressCallback | None = None,
 ) -> RidgeKnnFit:
@@ -118,12 +142,15 @@ def fit_ridge_knn(
     l2                 penalty of the ridge regression
     knn_weight         weight of the neighbours' mean residual; with 0 no training row is stored and there is no forest
     rare_label_boost   a larger one ranks rare labels higher, at the cost of frequent ones
-    seed               of the codebook, the held-out rows and the forest
+    label_trees        number of label trees; None: 2, or none with knn_weight 0 and where held-out rows do not gain
+    seed               of the codebook, the held-out rows and the trees
 
     The number of threads changes the result only as in `solve_ridge`.
 
     Shapes: X (n, f), Y (n, L)
     """
+    if label_trees is None and knn_weight == 0:
+        label_trees = 0
     if knn_weight is not None and not (np.isfinite(knn_weight) and knn_weight >= 0):
         raise OptionError(f"knn_weight must be a finite number, 0 or larger, or None to choose it; got {knn_weight}")
     if not (np.isfinite(rare_label_boost) and rare_label_boost >= 0):
@@ -132,11 +159,13 @@ def fit_ridge_knn(
     n_labels = Y.shape[1]
     codebook = default_codebook(n_labels, dim or default_knn_dim(n_labels), seed)
     ridge = _Ridge(codebook, rare_label_boost, seed, on_progress)
+    trees, tree_choice = list[LabelTree](), None
     choice = KnnChoice(0.0, 2.0, 1.0 if knn_weight is None else knn_weight, 0.0)
     l2_validation: list[tuple[float, float]] = []
     knn_validation: list[KnnChoice] = []
     solution: RidgeSolution | None = None
     calibration: Calibration | None = None
+    tolerance: float | None = None
     if X.shape[0] >= MIN_ROWS_TO_VALIDATE:
         try_forest = knn_weight != 0 and _suits_forest(*X.shape)
         outputs = []
@@ -145,17 +174,30 @@ def fit_ridge_knn(
                 solution = ridge.solve_choosing_l2(X[kept], Y[kept])
                 l2, l2_validation = solution.l2, solution.validation
             else:
-                solution = ridge.solve(X[kept], Y[kept], l2)
+                solution = ridge.solve(X[kept], Y[kept], l2, tolerance)
+            tolerance = solution.tolerance
             forest = fit_forest(X[kept], Y[kept], n_trees=N_TRIAL_TREES, seed=seed) if try_forest else None
             trial = KnnChoice(0.0, 2.0, 1.0, FOREST_WEIGHT if try_forest else 0.0)
             network = ridge.network(solution, X[kept], Y[kept], trial, forest)
             outputs.append(_held_out_outputs(network, X[held], Y[held], with_knn=knn_weight != 0))
         choice, knn_validation = _choose_knn(codebook, outputs, knn_weight)
-        calibration = _calibrate(codebook, outputs, choice)
-    solution = ridge.solve(X, Y, l2, start=solution)
+        v, Y_held = _joined(outputs, choice)
+        added: Added | None = None
+        wanted = bool(label_trees) or (label_trees is None and _suits_trees(X.shape[0], codebook))
+        if wanted and len(outputs) == 1:
+            # This tree is kept, so that the choice costs no tree: it lacks the held-out rows, the others have them.
+            trees = [fit_label_tree(X[kept], Y[kept], seed=seed, on_progress=on_progress)]
+            tree_choice, added = _choose_trees(codebook, v, Y_held, search_trees(trees, X[held]), label_trees is None)
+        calibration = calibrate(lambda k: _top_k(codebook, v, k, added), Y_held)
+    solution = ridge.solve(X, Y, l2, tolerance, start=solution)
     forest = fit_forest(X, Y, seed=seed, on_progress=on_progress) if choice.forest_weight else None
-    network = ridge.network(solution, X, Y, choice, forest)
-    return RidgeKnnFit(network, replace(solution, validation=l2_validation), knn_validation, calibration)
+    n_trees = 0 if tree_choice is None or not tree_choice.weight else (label_trees or N_LABEL_TREES)
+    for i in range(1, n_trees):
+        trees.append(fit_label_tree(X, Y, seed=seed + i, on_progress=on_progress))
+    tree_weight = 0.0 if tree_choice is None else tree_choice.weight
+    network = ridge.network(solution, X, Y, choice, forest, trees, tree_weight)
+    solution = replace(solution, validation=l2_validation)
+    return RidgeKnnFit(network, solution, knn_validation, calibration, tree_choice)
 
 
 def update_ridge_knn(network: RidgeKnn, X: CsrArray, Y: CsrArray, l2: float | None, n_seen: int) -> RidgeKnn:
@@ -170,7 +212,7 @@ def update_ridge_knn(network: RidgeKnn, X: CsrArray, Y: CsrArray, l2: float | No
     codebook = network.codebook()
     all_X, all_Y = (csr_array(vstack(pair)) for pair in zip(network.training_rows(), (X, Y), strict=True))
     label_weights = _label_weights(all_Y, network.rare_label_boost)
-    new = solve_ridge(X, Y, codebook, l2, tolerance=RIDGE_KNN_TOLERANCE, label_weights=label_weights, seed=network.seed)
+    new = solve_ridge(X, Y, codebook, l2, tolerance=UPDATE_TOLERANCE, label_weights=label_weights, seed=network.seed)
     fraction = X.shape[0] / (n_seen + X.shape[0])
     W, bias = network.weights().lerp_(new.weights, fraction), network.bias.cpu().lerp(new.bias, fraction)
     return RidgeKnn.from_weights(
@@ -184,6 +226,8 @@ def update_ridge_knn(network: RidgeKnn, X: CsrArray, Y: CsrArray, l2: float | No
         rare_label_boost=network.rare_label_boost,
         forest=network.forest,
         forest_weight=network.forest_weight,
+        label_trees=network.trees(),
+        tree_weight=network.tree_weight,
         seed=network.seed,
     )
 
@@ -202,6 +246,7 @@ class _Ridge:
         X: CsrArray,
         Y: CsrArray,
         l2: float | None,
+        tolerance: float | None = None,
         *,
         codebook: Codebook | None = None,
         start: RidgeSolution | None = None,
@@ -212,22 +257,32 @@ class _Ridge:
             codebook or self.codebook,
             l2,
             label_weights=_label_weights(Y, self.rare_label_boost),
-            tolerance=RIDGE_KNN_TOLERANCE,
+            tolerance=tolerance,
             seed=self.seed,
             start=start,
             on_progress=self.on_progress,
         )
 
     def solve_choosing_l2(self, X: CsrArray, Y: CsrArray) -> RidgeSolution:
-        """Choose l2 with a codebook of a smaller dim, if that saves time: the best l2 does not depend on crosstalk."""
+        """Choose l2 and the tolerance with a codebook of a smaller dim, if that saves time.
+
+        The best l2 does not depend on crosstalk.
+        """
         n_labels = Y.shape[1]
         if not n_labels > self.codebook.dim > L2_SEARCH_DIM:
             return self.solve(X, Y, None)
         search = self.solve(X, Y, None, codebook=OrbitCodebook(n_labels, L2_SEARCH_DIM, self.seed))
-        return replace(self.solve(X, Y, search.l2), validation=search.validation)
+        return replace(self.solve(X, Y, search.l2, search.tolerance), validation=search.validation)
 
     def network(
-        self, solution: RidgeSolution, X: CsrArray, Y: CsrArray, choice: KnnChoice, forest: Forest | None
+        self,
+        solution: RidgeSolution,
+        X: CsrArray,
+        Y: CsrArray,
+        choice: KnnChoice,
+        forest: Forest | None,
+        label_trees: Sequence[LabelTree] = (),
+        tree_weight: float = 0.0,
     ) -> RidgeKnn:
         return RidgeKnn.from_weights(
             solution.weights,
@@ -240,6 +295,8 @@ class _Ridge:
             rare_label_boost=self.rare_label_boost,
             forest=forest,
             forest_weight=choice.forest_weight,
+            label_trees=label_trees,
+            tree_weight=tree_weight,
             seed=self.seed,
         )
 
@@ -303,10 +360,44 @@ def _held_out_outputs(network: RidgeKnn, X: CsrArray, Y: CsrArray, with_knn: boo
     return _HeldOutOutputs(Y, linear, residuals, forest, forest_residuals)
 
 
-def _calibrate(codebook: Codebook, outputs: list[_HeldOutOutputs], choice: KnnChoice) -> Calibration | None:
-    """The calibration of the scores that the final choice gives to held-out rows."""
-    v = torch.cat([fold.output(choice) for fold in outputs])
-    return calibrate(lambda k: codebook.top_k(v, k), vstack([fold.Y for fold in outputs], format="csr"))
+def _suits_trees(n_rows: int, codebook: Codebook) -> bool:
+    """Whether labels are many: up to d labels, whose scores have no crosstalk, trees did not help anywhere."""
+    return n_rows >= MIN_ROWS_FOR_TREES and codebook.n_labels > codebook.dim
+
+
+def _joined(outputs: list[_HeldOutOutputs], choice: KnnChoice) -> tuple[Tensor, CsrArray]:
+    """The outputs of held-out rows with a choice, and their labels.  Shapes: -> (n, d), (n, L)"""
+    return torch.cat([fold.output(choice) for fold in outputs]), vstack([fold.Y for fold in outputs], format="csr")
+
+
+def _top_k(codebook: Codebook, v: Tensor, k: int, added: Added | None) -> tuple[Tensor, Tensor]:
+    """The k best labels with what label trees add to their scores.  Shapes: (n, d) -> (n, k), (n, k)"""
+    if added is None:
+        return codebook.top_k(v, k)
+    return AddedScores(codebook, *(torch.from_numpy(array) for array in added)).top_k(v, k)
+
+
+def _choose_trees(
+    codebook: Codebook, v: Tensor, Y: CsrArray, found: Added, may_be_none: bool
+) -> tuple[TreeChoice, Added | None]:
+    """The weight of label trees with the best nDCG@5 on held-out rows, and what they add to scores with it.
+
+    found   what `search_trees` found for the rows
+
+    Shapes: v (n, d), Y (n, L), found 2 x (n, m)
+    """
+    values, labels = found
+    k = min(5, codebook.n_labels)
+
+    def ndcg(weight: float) -> float:
+        added = (np.float32(weight) * values, labels) if weight else None
+        return float(ndcg_at_k(Y, _top_k(codebook, v, k, added)[1].numpy())[-1])
+
+    without, scores = ndcg(0.0), {weight: ndcg(weight) for weight in TREE_WEIGHTS}
+    best = max(scores, key=lambda weight: scores[weight])
+    if may_be_none and scores[best] - without < MIN_TREE_GAIN:
+        return TreeChoice(0.0, scores[best], without), None
+    return TreeChoice(best, scores[best], without), (np.float32(best) * values, labels)
 
 
 def _choose_knn(

@@ -10,8 +10,8 @@ Weights are sparse. They are stored by parent and by feature: a feature of a par
 weights of a child are integers of eight bits and one scale.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -29,6 +29,9 @@ MAX_LEVELS = 16
 BEAM = 10  # nodes of each level that a search goes on from
 N_FOUND = 50  # labels that a search returns
 MIN_LOG_PROBABILITY = -6.0  # smaller ones count as this one, and so does that of every label that is not found
+
+
+COMPRESSED_TREE_TENSORS = ("features", "entry_counts", "entry_children", "entry_levels")
 
 
 class LabelTree(FixedDtypeModule):
@@ -170,6 +173,18 @@ class LabelTree(FixedDtypeModule):
                 self.biases.float().cpu().numpy(),
             )
         return self._arrays
+
+    def working_bytes(self) -> int:
+        """The memory, about, of the arrays that a search reads besides the tensors."""
+        return 8 * (self.n_features + 2 * len(self.child_offsets) + 2 * len(self.features) + len(self.scales))
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        self._arrays = None
+        return super()._apply(fn, recurse)
+
+    def _load_from_state_dict(self, *arguments: Any) -> None:
+        super()._load_from_state_dict(*arguments)
+        self._arrays = None
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_arrays": None}

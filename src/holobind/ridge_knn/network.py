@@ -10,6 +10,9 @@ where n_l training rows have label l, n_max is the largest n_l, and c_l is the c
 
 where t and e are the means of t_i and of the residuals t_i - x_i W - b over the training rows in the leaves of x.
 
+With label trees, the score of label l is <v(x), c_l> + tree_weight max(log P(l | x), -6), but for a constant
+(`label_tree`). Squares are weak where single rare features decide; the trees' squared hinge loss is not.
+
 The kNN term adds what a linear map misses, because it is linear or because of its penalty: the mean residual of the
 training rows that are most similar to x. It is added as a vector, so that labels are still decoded once. Residuals are
 not stored. They are computed from the stored training rows and label sets, which are sparse, and W, which is quantised
@@ -23,7 +26,7 @@ labels compensate for it. The model is linear in its targets, so each label's sc
 vector, and prediction needs no other change.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -33,7 +36,7 @@ from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from holobind import algebra
-from holobind._types import CsrArray, RowIndex
+from holobind._types import CsrArray, FloatArray, IntArray, RowIndex
 from holobind.codebooks import OneHotCodebook, OrbitCodebook
 from holobind.data.batches import Examples, SparseBatch, SparseExamples
 from holobind.data.csr import checked_csr, from_arrays
@@ -42,11 +45,13 @@ from holobind.networks.base import Network
 from holobind.ridge_knn._module import FixedDtypeModule
 from holobind.ridge_knn.encoder import Encoder
 from holobind.ridge_knn.forest import TOP_SPLITS, Forest
+from holobind.ridge_knn.label_tree import COMPRESSED_TREE_TENSORS, LabelTree, search_trees
 from holobind.ridge_knn.quantise import STEPS, dequantise, quantise
 
 # Memory of the tables of an `Encoder`, with the temporary arrays they are computed by: bytes for each stored feature,
 # label and row, for each element of a leaf value, and for each leaf of a row.
 ENTRY_BYTES, LABEL_BYTES, ROW_BYTES, LEAF_VALUE_BYTES, LEAF_ID_BYTES = 64, 32, 64, 9, 40
+MAX_LABEL_TREES = 8
 MAX_FOUR_BIT_WEIGHTS = 1 << 21  # larger matrices get two bits a weight; smaller ones would lose 0.25 points by that
 
 
@@ -63,6 +68,8 @@ class RidgeKnn(FixedDtypeModule, Network):
     rare_label_boost        power of n_max / n_l, the length of a label's target vector
     bits                    of a weight of W, 2 or 4
     forest, forest_weight   `Forest.config()` of the trees, and their weight, from 0 to 1
+    label_trees             `LabelTree.config()` of each label tree
+    tree_weight             weight of log-probabilities of label trees; 0 without any
     seed                    of the codebook
     """
 
@@ -95,6 +102,8 @@ class RidgeKnn(FixedDtypeModule, Network):
         bits: int = 4,
         forest: dict[str, Any] | None = None,
         forest_weight: float = 0.0,
+        label_trees: Sequence[dict[str, Any]] = (),
+        tree_weight: float = 0.0,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -108,6 +117,7 @@ class RidgeKnn(FixedDtypeModule, Network):
             ("knn_weight", knn_weight),
             ("idf_power", idf_power),
             ("rare_label_boost", rare_label_boost),
+            ("tree_weight", tree_weight),
         ):
             if not (np.isfinite(value) and value >= 0):
                 raise OptionError(f"RidgeKnn: {name} must be a finite number, 0 or larger; got {value}")
@@ -117,6 +127,11 @@ class RidgeKnn(FixedDtypeModule, Network):
             raise OptionError(
                 f"RidgeKnn: forest_weight must be from 0 to 1, and 0 without a forest; got {forest_weight}"
             )
+        if len(label_trees) > MAX_LABEL_TREES or bool(tree_weight) != bool(label_trees):
+            raise OptionError(
+                f"RidgeKnn: tree_weight must be 0 without label trees, of which there are at most {MAX_LABEL_TREES}; "
+                f"got {tree_weight} and {len(label_trees)} trees"
+            )
         if bits not in STEPS:
             raise OptionError(f"RidgeKnn: bits must be 2 or 4; got {bits}")
         self.n_features, self.out_features, self.n_labels, self.seed = n_features, out_features, n_labels, seed
@@ -124,6 +139,8 @@ class RidgeKnn(FixedDtypeModule, Network):
         self.idf_power, self.rare_label_boost = float(idf_power), float(rare_label_boost)
         self.bits, self.forest_weight = int(bits), float(forest_weight)
         self.forest = Forest(n_features, **forest) if forest else None
+        self.label_trees = nn.ModuleList(LabelTree(n_features, n_labels, **config) for config in label_trees)
+        self.tree_weight = float(tree_weight)
         buffers = {
             "codes": torch.zeros(n_features, -(-out_features * bits // 8), dtype=torch.uint8),
             "scales": torch.zeros(n_features, dtype=torch.float16),
@@ -152,21 +169,24 @@ class RidgeKnn(FixedDtypeModule, Network):
         rare_label_boost: float = 0.0,
         forest: Forest | None = None,
         forest_weight: float = 0.0,
+        label_trees: Sequence[LabelTree] = (),
+        tree_weight: float = 0.0,
         seed: int = 0,
     ) -> Self:
         """Pack a ridge regression and its training rows.  Shapes: W (f, d), bias (d), X (n, f), Y (n, L)"""
         bits = 4 if W.numel() <= MAX_FOUR_BIT_WEIGHTS else 2
         if not knn_weight and not forest_weight:
             X, Y = X[:0], Y[:0]
-        forest = forest if forest_weight else None
+        forest, label_trees = forest if forest_weight else None, label_trees if tree_weight else ()
         network = cls(
             X.shape[1], W.shape[1], Y.shape[1],
             rows=X.shape[0], entries=X.nnz, labels=Y.nnz,
             similarity_power=similarity_power, knn_weight=knn_weight, idf_power=idf_power,
             rare_label_boost=rare_label_boost, bits=bits,
-            forest=None if forest is None else forest.config(), forest_weight=forest_weight, seed=seed,
+            forest=None if forest is None else forest.config(), forest_weight=forest_weight,
+            label_trees=[tree.config() for tree in label_trees], tree_weight=tree_weight, seed=seed,
         )  # fmt: skip
-        network.forest = forest
+        network.forest, network.label_trees = forest, nn.ModuleList(label_trees)
         network.codes, network.scales = quantise(algebra.bind(W, network._key()) if network.one_hot else W, bits)
         network.bias = bias.detach().clone()
         network.row_offsets, network.label_offsets = (torch.from_numpy(A.indptr.astype(np.int64)) for A in (X, Y))
@@ -176,16 +196,37 @@ class RidgeKnn(FixedDtypeModule, Network):
 
     def forward(self, batch: SparseBatch) -> Tensor:
         """Shapes: sparse (rows, n_features) -> (rows, out_features)"""
-        ids, offsets, values = (tensor.cpu().numpy() for tensor in batch)
-        shape = len(offsets), self.n_features
-        X = csr_array((values, ids, np.append(offsets, len(ids))), shape)
-        return self.encode(X).to(batch.ids.device)
+        return self.encode(_csr(batch, self.n_features)).to(batch.ids.device)
 
     def predict_rows(self, examples: Examples, rows: RowIndex) -> Tensor:
         """The outputs of some rows of examples, which stay CSR all the way.  Shapes: (n) -> (n, out_features)"""
         if isinstance(examples, SparseExamples):
             return self.encode(examples.csr(rows)).to(self.bias.device)
         return super().predict_rows(examples, rows)
+
+    def added_scores(self, examples: Examples, rows: RowIndex) -> tuple[Tensor, Tensor] | None:
+        if not self.label_trees:
+            return None
+        added = self.label_scores(
+            _csr(examples.batch(rows), self.n_features)
+            if not isinstance(examples, SparseExamples)
+            else examples.csr(rows)
+        )
+        return None if added is None else tuple(torch.from_numpy(array).to(self.bias.device) for array in added)
+
+    def label_scores(self, X: CsrArray) -> tuple[FloatArray, IntArray] | None:
+        """What label trees add to the scores of some labels of rows of norm 1, and these labels, -1 for none.
+
+        Shapes: (n, f) -> (n, m), (n, m)
+        """
+        if not self.label_trees:
+            return None
+        found, labels = search_trees(self.trees(), checked_csr(X, "X", self.n_features))
+        return np.float32(self.tree_weight) * found, labels
+
+    def trees(self) -> list[LabelTree]:
+        """The label trees."""
+        return [tree for tree in self.label_trees if isinstance(tree, LabelTree)]
 
     def encode(self, X: CsrArray) -> Tensor:
         """The outputs v of rows of norm 1.  Shapes: (n, f) -> (n, d)"""
@@ -234,7 +275,9 @@ class RidgeKnn(FixedDtypeModule, Network):
     @property
     def compressed_tensors(self) -> tuple[str, ...]:
         rows = ("row_offsets", "row_ids", "row_values", "label_offsets", "label_ids")
-        return rows if self.forest is None else (*rows, "forest.levels", "forest.branches")
+        forest = () if self.forest is None else ("forest.levels", "forest.branches")
+        trees = [f"label_trees.{i}.{name}" for i in range(len(self.label_trees)) for name in COMPRESSED_TREE_TENSORS]
+        return (*rows, *forest, *trees)
 
     @property
     def output_layers(self) -> list[nn.Module]:
@@ -251,6 +294,8 @@ class RidgeKnn(FixedDtypeModule, Network):
             added.append(f"kNN residuals of {self.n_training_rows:,} training rows")
         if self.forest is not None:
             added.append(f"{self.forest.n_trees} trees")
+        if self.label_trees:
+            added.append(f"{len(self.label_trees)} label trees")
         return "ridge regression" + (f" plus {' and '.join(added)}" if added else "")
 
     def config(self) -> dict[str, Any]:
@@ -269,6 +314,8 @@ class RidgeKnn(FixedDtypeModule, Network):
             "bits": self.bits,
             "forest": None if self.forest is None else self.forest.config(),
             "forest_weight": self.forest_weight,
+            "label_trees": [tree.config() for tree in self.trees()],
+            "tree_weight": self.tree_weight,
             "seed": self.seed,
         }
 
@@ -283,6 +330,8 @@ class RidgeKnn(FixedDtypeModule, Network):
                 raise OptionError(f"RidgeKnn: {name}_ids must be from 0 to {size - 1}")
         if self.forest is not None:
             self.forest.check_loaded()
+        for tree in self.trees():
+            tree.check_loaded()
 
     def working_bytes(self) -> int:
         """The memory, about, of the tables that are built from the stored rows and trees before the first output."""
@@ -291,7 +340,7 @@ class RidgeKnn(FixedDtypeModule, Network):
             trees, leaves = self.forest.n_trees, self.forest.n_leaves
             total += (TOP_SPLITS * trees + 2 * leaves) * self.n_features + LEAF_VALUE_BYTES * leaves * self.out_features
             total += LEAF_ID_BYTES * self.n_training_rows * trees
-        return total
+        return total + sum(tree.working_bytes() for tree in self.trees())
 
     def _key(self) -> Tensor:
         """The random unitary vector that W is bound with where label vectors are one-hot.  Shapes: -> (d)"""
@@ -312,6 +361,12 @@ class RidgeKnn(FixedDtypeModule, Network):
 def default_codebook(n_labels: int, dim: int, seed: int) -> OrbitCodebook | OneHotCodebook:
     """One-hot label vectors where d dimensions suffice for them, else an orbit."""
     return OneHotCodebook(n_labels, dim) if n_labels <= dim else OrbitCodebook(n_labels, dim, seed)
+
+
+def _csr(batch: Any, n_features: int) -> CsrArray:
+    """Shapes: a sparse batch of n rows -> (n, f)"""
+    ids, offsets, values = (tensor.cpu().numpy() for tensor in batch)
+    return csr_array((values, ids, np.append(offsets, len(ids))), (len(offsets), n_features))
 
 
 def _id_dtype(size: int) -> torch.dtype:

@@ -36,6 +36,8 @@ DEFAULT_MEMORY = 1 << 30  # bytes
 DEFAULT_TOLERANCE = 0.05  # of the relative residual; the model with kNN has one of its own, `fit.RIDGE_KNN_TOLERANCE`
 MAX_CHOLESKY_UNKNOWNS = 2500  # above, conjugate gradients are faster (benchmarks/bench_ridge.py)
 MAX_SINGLE_THREAD_UNKNOWNS = 2048  # up to here, a second thread saves 17 % of the time for 33 % more processor time
+FIRST_TOLERANCE, MIN_TOLERANCE, TOLERANCE_STEP = 0.3, 0.01, 10**0.5  # where the tolerance is chosen
+MIN_TOLERANCE_GAIN = 0.3  # points of nDCG@5 for which the tolerance is made smaller by a step
 L2_STEP = 10**0.5  # ratio of neighbouring penalties in the search
 MAX_L2_STEPS = 6  # from the start of the search, to either side
 
@@ -50,6 +52,7 @@ class RidgeSolution:
     system      "primal" or "dual", and how it was solved: "factored" or "conjugate gradients"
     iterations  the largest number that any column took; 0 where factored
     residual    |B - (S + l2) W| / |B| for the system (S + l2) W = B that was solved
+    tolerance   of the relative residual of each column, given or chosen
     converged   whether `residual` is within the tolerance
     seconds     wall time of the whole, with the choice of l2
     validation  (l2, nDCG@5 in percent) for every l2 that was tried, in order of l2
@@ -61,6 +64,7 @@ class RidgeSolution:
     system: str
     iterations: int
     residual: float
+    tolerance: float
     converged: bool
     seconds: float
     validation: list[tuple[float, float]]
@@ -79,6 +83,7 @@ class RidgeSolution:
             "system": self.system,
             "iterations": self.iterations,
             "residual": self.residual,
+            "tolerance": self.tolerance,
             "converged": self.converged,
             "seconds": round(self.seconds, 2),
             "validation": [[round(l2, 6), round(ndcg, 3)] for l2, ndcg in self.validation],
@@ -94,7 +99,7 @@ def solve_ridge(
     bias: float = 0.3,
     weights: FloatArray | None = None,
     label_weights: FloatArray | None = None,
-    tolerance: float = DEFAULT_TOLERANCE,
+    tolerance: float | None = DEFAULT_TOLERANCE,
     max_iterations: int = 100,
     system: str | None = None,
     direct: bool | None = None,
@@ -112,7 +117,8 @@ def solve_ridge(
     bias            value of a constant feature of every row, as a fraction of the root mean square of the rows' norms.
                     It is penalised like the others; 0 for none.
     tolerance       relative residual at which conjugate gradients stop for a column. P@1 and P@5 have stopped changing
-                    before 0.05; comparisons with other solvers want 1e-5.
+                    before 0.05 on most data; comparisons with other solvers want 1e-5. None: start at 0.3, and go on
+                    while held-out rows gain.
     system, direct  "primal" or "dual", and whether to factor; by default the cheaper way
     memory          bytes, about, in addition to X, its transpose, W, and in the search for l2 a second W
     seed            of the held-out rows
@@ -151,18 +157,18 @@ def solve_ridge(
         if direct:
             solver = CholeskySolver(problem)
         else:
-            solver = ConjugateGradientSolver(problem, tolerance, max_iterations, seed, first_guess)
-        if l2 is None:
-            l2, validation = _search_l2(solver.validate, mean_square) if X.shape[0] > 1 else (mean_square, [])
-        solution, iterations, residual = solver.solve(float(l2))
+            solver = ConjugateGradientSolver(problem, max_iterations, seed, first_guess)
+        l2, tolerance, validation = _choose(solver, l2, tolerance, mean_square, can_validate=X.shape[0] > 1)
+        solution, iterations, residual = solver.solve(l2, tolerance)
         W = problem.weights(solution)
     return RidgeSolution(
         weights=W[:-1] if bias else W,
         bias=W[-1] * constant if bias else W.new_zeros(W.shape[1]),
-        l2=float(l2),
+        l2=l2,
         system=f"{system}, {'factored' if direct else 'conjugate gradients'}",
         iterations=iterations,
         residual=residual,
+        tolerance=tolerance,
         converged=residual <= tolerance,
         seconds=time.perf_counter() - started,
         validation=validation,
@@ -173,6 +179,35 @@ def _primal_unknowns(start: RidgeSolution, constant: float | None) -> FloatArray
     """The unknowns of the primal system from a solution; those of the constant feature come last."""
     W = start.weights if constant is None else torch.cat([start.weights, start.bias[None] / constant])
     return np.array(W.numpy(), order="C")
+
+
+def _choose(
+    solver: RidgeSolver, l2: float | None, tolerance: float | None, start: float, *, can_validate: bool
+) -> tuple[float, float, list[tuple[float, float]]]:
+    """l2 and the tolerance, chosen where they are None, and the validation of the choice of l2.
+
+    The tolerance starts large and becomes smaller while held-out rows gain by that; l2 is then searched again.
+    """
+    chosen_tolerance, validation = tolerance or FIRST_TOLERANCE, []
+    chosen_l2 = start if l2 is None else float(l2)
+
+    def search() -> None:
+        nonlocal chosen_l2, validation
+        chosen_l2, validation = _search_l2(lambda each: solver.validate(each, chosen_tolerance), chosen_l2)
+
+    if l2 is None and can_validate:
+        search()
+    if tolerance is not None or not can_validate or not solver.has_tolerance:
+        return chosen_l2, chosen_tolerance, validation
+    while chosen_tolerance > MIN_TOLERANCE * (1 + 1e-6):
+        smaller = max(chosen_tolerance / TOLERANCE_STEP, MIN_TOLERANCE)
+        before = solver.validate(chosen_l2, chosen_tolerance)
+        if solver.validate(chosen_l2, smaller) - before <= MIN_TOLERANCE_GAIN:
+            break
+        chosen_tolerance = smaller
+        if l2 is None:
+            search()
+    return chosen_l2, chosen_tolerance, validation
 
 
 def _search_l2(validate: Callable[[float], float], start: float) -> tuple[float, list[tuple[float, float]]]:
@@ -196,14 +231,16 @@ def _search_l2(validate: Callable[[float], float], start: float) -> tuple[float,
 
 
 def _check_options(
-    l2: float | None, bias: float, tolerance: float, max_iterations: int, system: str | None, memory: int
+    l2: float | None, bias: float, tolerance: float | None, max_iterations: int, system: str | None, memory: int
 ) -> None:
     if l2 is not None and not (np.isfinite(l2) and l2 > 0):
         raise OptionError(f"solve_ridge: l2 must be a positive number, or None to choose it; got {l2}")
     if not (np.isfinite(bias) and bias >= 0):
         raise OptionError(f"solve_ridge: bias must be a finite number, 0 or larger (0 for none); got {bias}")
-    if not 0 < tolerance < 1:
-        raise OptionError(f"solve_ridge: tolerance is a relative residual and must be between 0 and 1; got {tolerance}")
+    if tolerance is not None and not 0 < tolerance < 1:
+        raise OptionError(
+            f"solve_ridge: tolerance is a relative residual between 0 and 1, or None to choose it; got {tolerance}"
+        )
     positive("solve_ridge", "max_iterations", max_iterations)
     positive("solve_ridge", "memory", memory)
     one_of("solve_ridge", "system", system, ("primal", "dual", None))

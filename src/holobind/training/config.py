@@ -43,6 +43,7 @@ MODEL, TEXT_FEATURES, CLOSED_FORM, TEXT, TRAINING = (
 MAX_SIZE = 2**28  # the number of bytes of a layer between two such sizes fits in 64 bits
 LABEL_RATE_FRACTION = 0.1  # at the network's own rate, learned label vectors lose 4 to 34 points (docs/reproduction.md)
 MAX_ENCODER_WEIGHT = 1e3
+MAX_LABEL_TREES = 8
 MAX_KNN_WEIGHT = 1e6  # sums of residuals stay far from the largest float32
 
 
@@ -243,6 +244,13 @@ class ModelConfig:
         CLOSED_FORM,
         "Multiply the scores of a label with n of n_max rows by (n_max / n)^boost. 0 favours P@k, 0.2 favours PSP@k.",
     )
+    label_trees: int | None = option(
+        None,
+        integer(0, MAX_LABEL_TREES),
+        CLOSED_FORM,
+        "Number of label trees, whose log-probabilities are added to scores. 0 for none.",
+        "2 where held-out rows gain, else 0",
+    )
     tokenizer: TokenizerName = option(
         "word", choice(TokenizerName), TEXT, "word: whole words. bpe: subwords, by byte pair encoding."
     )
@@ -280,6 +288,11 @@ class ModelConfig:
             )
         if self.encoder_weight is not None and self.encoder is None:
             raise OptionError(f"encoder_weight belongs to an encoder; got encoder_weight {self.encoder_weight!r} alone")
+        if self.label_trees and not self.can_use_knn:
+            raise OptionError(
+                "label_trees belong to the closed form with a holographic head, the orbit codebook, no trainable "
+                f"vectors and normalised rows; got label_trees {self.label_trees} with other options"
+            )
         if self.network == "cnn" and self.hidden is not None and len(self.hidden) != 1:
             raise OptionError(f"network 'cnn' has one hidden layer; got {len(self.hidden)} sizes")
         for one in fields(self):
@@ -504,6 +517,7 @@ def without_effect(given: Iterable[str], config: ModelConfig) -> list[str]:
         "l2": config.closed_form or config.starts_from_ridge,
         "rare_label_boost": config.closed_form,
         "knn_weight": config.closed_form,
+        "label_trees": config.can_use_knn,
         "seed": True,
     }
     return [name for name in given if not used.get(name, True)]

@@ -232,6 +232,7 @@ def _learn_ridge_knn(
         l2=config.l2,
         knn_weight=config.knn_weight,
         rare_label_boost=config.rare_label_boost,
+        label_trees=config.label_trees,
         seed=config.seed,
         on_progress=callbacks.on_solve,
     )
