@@ -13,8 +13,8 @@ from holobind.heads import HolographicHead
 from holobind.model import Model
 from holobind.networks import FC
 from holobind.training import loop
+from holobind.training.building import HIDDEN_SIZES
 from holobind.training.config import split_options
-from holobind.training.learning import HIDDEN_SIZES
 from holobind_paper import training
 from holobind_paper.jobs import Job, Row
 

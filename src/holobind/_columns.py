@@ -44,5 +44,23 @@ def joined_texts(frame: Any) -> list[str] | None:
     return [" ".join(value for value in row if not _is_missing(value) and value) for row in zip(*columns, strict=True)]
 
 
+def as_texts(inputs: Any) -> list[str] | None:
+    """The inputs as a list, if they are texts, or if there are none."""
+    if isinstance(inputs, str):
+        raise DataError(f"texts come in a list; got one text, {inputs[:40]!r}")
+    inputs = as_list(inputs)
+    if getattr(inputs, "ndim", None) == 1 and hasattr(inputs, "tolist"):  # an array, or a column of a table
+        inputs = inputs.tolist()
+    elif (joined := joined_texts(inputs)) is not None:
+        inputs = joined
+    if not isinstance(inputs, Sequence) or (inputs and not isinstance(inputs[0], str)):
+        return None
+    for i, text in enumerate(inputs):
+        if not isinstance(text, str):
+            got = type(text).__name__
+            raise DataError(f"the first input is a text, but number {i + 1} is {got}; put '' where a text is missing")
+    return list(inputs)
+
+
 def _is_missing(value: Any) -> bool:
     return value is None or (not isinstance(value, str) and value != value)  # noqa: PLR0124 as nan does

@@ -15,7 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from holobind import model as models
-from holobind._columns import as_list
+from holobind._columns import as_list, as_texts
 from holobind._targets import Targets, sorted_labels, top_k_matrix
 from holobind._types import CsrArray, FloatArray, IntArray
 from holobind.data import Split
@@ -23,6 +23,7 @@ from holobind.data.batches import Examples
 from holobind.data.csr import check_ids, clear_rows, from_arrays
 from holobind.errors import DataError, FileError, OptionError
 from holobind.label_sets import Objective
+from holobind.predictions import NO_CALIBRATION
 from holobind.training.config import OPTIONS, ModelConfig, TrainConfig, TrainState, split_options
 from holobind.training.learning import Callbacks, learn, partial_fit
 
@@ -30,7 +31,7 @@ from holobind.training.learning import Callbacks, learn, partial_fit
 def _has_probabilities(estimator: "HolographicClassifier") -> bool:
     model = getattr(estimator, "model_", None)
     if model is not None and model.calibration is None:
-        raise AttributeError(models.NO_CALIBRATION)
+        raise AttributeError(NO_CALIBRATION)
     return True
 
 
@@ -373,7 +374,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """X as a list of texts, or as a matrix of features."""
         wants_texts = self.text if reset else self.text or self.model_.reads_texts
         X = as_list(X)
-        texts = None if sparse.issparse(X) else models.as_texts(X)
+        texts = None if sparse.issparse(X) else as_texts(X)
         if wants_texts and texts is None:
             reason = "with text=True" if self.text else "for a model of texts"
             raise DataError(f"{reason}, X is a list of texts; got {type(X).__name__}")

@@ -48,7 +48,7 @@ class LabelOptions:
         """Raise an OptionError or LabelError before any input is read."""
         from holobind.label_filter import allowed_labels
         from holobind.label_sets import Objective
-        from holobind.model import NO_CALIBRATION
+        from holobind.predictions import NO_CALIBRATION
 
         allowed_labels(model.n_labels, model.label_names, self.exclude, self.only, model.allowed)
         if self.objective is not None:

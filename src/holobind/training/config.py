@@ -6,14 +6,31 @@ reads it to show its help.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from holobind._checks import MAX_SEED, excerpt
+from holobind._checks import MAX_SEED
 from holobind.errors import OptionError
+from holobind.training.allowed_values import (
+    ENCODER,
+    FILE,
+    FLAG,
+    FRACTION,
+    METRIC,
+    POSITIVE,
+    SIZES,
+    VECTORS,
+    AllowedValues,
+    TrainableVector,
+    check_options,
+    choice,
+    integer,
+    number,
+    option,
+)
 
 NetworkName = Literal["linear", "fc", "cnn", "lstm"]
 HeadName = Literal["holographic", "linear"]
@@ -22,7 +39,6 @@ CodebookName = Literal["orbit", "random", "naive"]
 TokenizerName = Literal["word", "bpe"]
 AnalyzerName = Literal["auto", "word", "char"]
 Precision = Literal["32-true", "bf16-mixed"]
-TrainableVector = Literal["present", "missing", "labels"]
 
 HEAD_LOSSES = {
     "linear": ("ridge", "bce", "softmax"),
@@ -30,7 +46,6 @@ HEAD_LOSSES = {
 }
 TOKEN_NETWORKS = ("cnn", "lstm")
 TEXT_OPTION_NETWORKS = {"filters": ("cnn",), "hidden_size": ("lstm",)}  # the other text options belong to both
-METRICS = ("P", "nDCG", "R")  # each with a @k
 MODEL, TEXT_FEATURES, CLOSED_FORM, TEXT, TRAINING = (
     "Model",
     "Features of texts",
@@ -39,101 +54,10 @@ MODEL, TEXT_FEATURES, CLOSED_FORM, TEXT, TRAINING = (
     "Training (every loss but ridge)",
 )
 
-
-MAX_SIZE = 2**28  # the number of bytes of a layer between two such sizes fits in 64 bits
 LABEL_RATE_FRACTION = 0.1  # at the network's own rate, learned label vectors lose 4 to 34 points (docs/reproduction.md)
 MAX_ENCODER_WEIGHT = 1e3
 MAX_LABEL_TREES = 8
 MAX_KNN_WEIGHT = 1e6  # sums of residuals stay far from the largest float32
-
-
-# What values an option takes: a description, and a test of a value that is not None.
-
-
-@dataclass(frozen=True)
-class AllowedValues:
-    """The values an option allows.
-
-    allowed   the values in words, for help and error messages
-    type      the type of the option on the command line
-    holds     whether a value is allowed
-    """
-
-    allowed: str
-    type: type
-    holds: Callable[[Any], bool]
-
-
-def _is_number(value: Any, kind: Any = int | float) -> bool:
-    if not isinstance(value, kind) or isinstance(value, bool):
-        return False
-    return abs(value) <= MAX_SEED if isinstance(value, int) else math.isfinite(value)
-
-
-def choice(names: Any) -> AllowedValues:
-    allowed = get_args(names)
-    return AllowedValues(f"one of {', '.join(allowed)}", str, lambda value: isinstance(value, str) and value in allowed)
-
-
-def integer(minimum: int, maximum: int = MAX_SIZE) -> AllowedValues:
-    allowed = f"a whole number from {minimum} to 2^{maximum.bit_length() - 1}"
-    return AllowedValues(allowed, int, lambda value: _is_number(value, int) and minimum <= value <= maximum)
-
-
-def number(minimum: float, maximum: float = math.inf) -> AllowedValues:
-    allowed = f"a number from {minimum:g}" + (f" to {maximum:g}" if maximum < math.inf else "")
-    return AllowedValues(allowed, float, lambda value: _is_number(value) and minimum <= value <= maximum)
-
-
-POSITIVE = AllowedValues("a positive number", float, lambda value: _is_number(value) and value > 0)
-FRACTION = AllowedValues("a fraction from 0 to below 1", float, lambda value: _is_number(value) and 0 <= value < 1)
-FLAG = AllowedValues("True or False", bool, lambda value: isinstance(value, bool))
-ENCODER = AllowedValues(
-    "the name or the path of a sentence encoder",
-    str,
-    lambda value: isinstance(value, str | Path) and bool(str(value).strip()),
-)
-FILE = AllowedValues("the path of a file", Path, lambda value: isinstance(value, str | Path))
-SIZES = AllowedValues(
-    "at least one size, such as (512,), each at most 2^28",
-    tuple,
-    lambda value: (
-        isinstance(value, Sequence) and len(value) > 0 and all(_is_number(n, int) and 0 < n <= MAX_SIZE for n in value)
-    ),
-)
-VECTORS = AllowedValues(
-    f"some of {', '.join(get_args(TrainableVector))}",
-    tuple,
-    lambda value: (
-        isinstance(value, Sequence) and not isinstance(value, str) and set(value) <= {*get_args(TrainableVector)}
-    ),
-)
-METRIC = AllowedValues(
-    f"{', '.join(f'{name}@k' for name in METRICS)} with k from 1 to 999,999,999",
-    str,
-    lambda value: isinstance(value, str) and _is_metric(value),
-)
-
-
-def _is_metric(value: str) -> bool:
-    name, _, k = value.partition("@")
-    return name in METRICS and k.isdecimal() and len(k) < 10 and int(k) >= 1
-
-
-def option(default: Any, values: AllowedValues, group: str, help: str, shown: str | None = None) -> Any:  # noqa: A002
-    """A field of a config.
-
-    shown   the default in words, where None stands for a choice by the data or the network
-    """
-    return field(default=default, metadata={"values": values, "group": group, "help": help, "shown": shown})
-
-
-def _check(config: Any) -> None:
-    for one in fields(config):
-        value, values = getattr(config, one.name), one.metadata["values"]
-        if (value is None and one.default is not None) or not (value is None or values.holds(value)):
-            unset = ", or None to have it chosen" if one.default is None else ""
-            raise OptionError(f"{one.name} must be {values.allowed}{unset}; got {excerpt(value)}")
 
 
 @dataclass(frozen=True)
@@ -267,7 +191,7 @@ class ModelConfig:
     seed: int = option(0, integer(0, MAX_SEED), MODEL, "Seed of every random choice.")
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_options(self)
         if self.loss not in (None, *HEAD_LOSSES[self.head]):
             raise OptionError(
                 f"a {self.head} head has the losses {', '.join(HEAD_LOSSES[self.head])}; got {self.loss!r}"
@@ -381,7 +305,7 @@ class TrainConfig:
     seed: int = option(0, integer(0, MAX_SEED), MODEL, "Seed of every random choice.")
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_options(self)
 
     def resolve(self, n_rows: int, model: ModelConfig | None = None) -> "TrainConfig":
         """Choose what is None: few rows need many epochs and small batches; fc has rates of its own."""

@@ -7,7 +7,7 @@ model = learn(split, ModelConfig(network="cnn"))                 from the tokens
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +22,9 @@ from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.data import Split, Tfidf
 from holobind.data.batches import ExampleRows, Examples, SparseExamples, ragged_labels
 from holobind.data.csr import normalise_rows
-from holobind.errors import DataError, OptionError
-from holobind.heads import Head, HolographicHead, LinearHead
+from holobind.errors import DataError
+from holobind.heads import HolographicHead
 from holobind.model import Model
-from holobind.networks import FC, AttentionLstm, Network, XmlCnn
 from holobind.ridge_knn import (
     RidgeKnn,
     default_dim,
@@ -35,20 +34,21 @@ from holobind.ridge_knn import (
     solve_ridge,
     update_ridge_knn,
 )
+from holobind.training.building import (
+    BYTES_PER_WEIGHT,
+    SMALLER_SIZES,
+    Inputs,
+    assemble,
+    build,
+    head_counts,
+    read_inputs,
+)
 from holobind.training.config import ModelConfig, TrainConfig, join_options
-from holobind.training.optimiser import DENSE_COPIES, SPARSE_COPIES, sparse_weights
-from holobind.training.text_features import make_features
 
 if TYPE_CHECKING:
-    from holobind.data.encoder_features import EncoderFeatures
-    from holobind.data.tokenizer import Tokenizer
     from holobind.data.vectorizers import SklearnFeatures
     from holobind.training.loop import TrainCallback
 
-HIDDEN_SIZES = {"linear": (), "fc": (512, 512), "cnn": (512,), "lstm": (256,)}
-MAX_LINEAR_HEAD_BYTES = 1 << 32
-BYTES_PER_WEIGHT = 4
-SMALLER_SIZES = "take a smaller dim, hidden, embedding_dim, filters or hidden_size"
 TEMPERATURES = np.exp(np.linspace(-3, 6, 37))
 MIN_TEMPERATURE_ROWS, MAX_TEMPERATURE_ROWS, MAX_TEMPERATURE_SCORES = 16, 500, 1 << 23  # to choose the temperature on
 
@@ -63,27 +63,6 @@ class Callbacks:
 
     on_solve: ProgressCallback | None = None
     on_train: "TrainCallback | None" = None
-
-
-@dataclass(frozen=True)
-class _Inputs:
-    """Training data as a network takes it: rows of features, or the tokens of texts."""
-
-    split: Split
-    X: CsrArray
-    tfidf: "Tfidf | SklearnFeatures | None"
-    tokenizer: "Tokenizer | None"
-    encoder: "EncoderFeatures | None" = None
-    summary: dict[str, Any] = field(default_factory=dict)
-    max_uncompressed: int | None = None  # bytes of the file of word vectors
-
-    @property
-    def Y(self) -> CsrArray:  # noqa: N802
-        return self.split.Y
-
-    @property
-    def n_features(self) -> int:
-        return int(self.X.shape[1]) if self.tokenizer is None else self.tokenizer.vocab_size
 
 
 def learn(
@@ -116,13 +95,13 @@ def learn(
     split = split.checked()
     if label_names is not None:
         encode_lines(label_names)  # names that no file can store are refused now, not after the training
-    inputs = _read(split, config, tfidf, callbacks.on_solve, max_uncompressed)
+    inputs = read_inputs(split, config, tfidf, callbacks.on_solve, max_uncompressed)
     if config.uses_knn or (quantised and config.can_use_knn):
         model, summary = _learn_ridge_knn(inputs, config, label_names, callbacks)
     elif config.closed_form:
         model, summary = _learn_ridge(inputs, config, label_names, callbacks)
     else:
-        model = _build(inputs, config, label_names, train_config)
+        model = build(inputs, config, label_names, train_config)
         summary = _train(model, inputs, config, train_config, callbacks, checkpoint, resume, log)
     timings = {"training": round(time.perf_counter() - began, 2), **summary.pop("timings", {})}
     if "ridge" in summary:
@@ -174,7 +153,7 @@ def partial_fit(
         from holobind.training import loop
 
         if model.head.has_prior:
-            model.head.set_prior(_head_counts(after, model.label_order), after.n_rows)
+            model.head.set_prior(head_counts(after, model.label_order), after.n_rows)
         train_config = (train_config or TrainConfig(seed=config.seed)).resolve(len(split), config)
         one_pass = replace(
             train_config, epochs=1, validation_fraction=0.0, patience=0, seed=train_config.seed + n_updates
@@ -183,43 +162,11 @@ def partial_fit(
     model.frequencies = after
 
 
-def _read(
-    split: Split,
-    config: ModelConfig,
-    tfidf: "Tfidf | SklearnFeatures | None",
-    on_progress: ProgressCallback | None = None,
-    max_uncompressed: int | None = None,
-) -> _Inputs:
-    """The inputs that a config selects: the data's features, features of its texts, or their tokens."""
-    if config.reads_tokens:
-        inputs = _Inputs(split, split.X, None, _fit_tokenizer(split, config), max_uncompressed=max_uncompressed)
-    else:
-        features = make_features(split, config, tfidf, on_progress)
-        inputs = _Inputs(split, features.X, features.tfidf, None, features.encoder, features.summary)
-    if 0 in (*split.Y.shape, inputs.n_features):
-        n_rows, n_labels = split.Y.shape
-        raise DataError(
-            f"there is nothing to learn from {n_rows} rows, {inputs.n_features} features, {n_labels} labels"
-        )
-    return inputs
-
-
-def _fit_tokenizer(split: Split, config: ModelConfig) -> "Tokenizer":
-    from holobind.data.tokenizer import Tokenizer
-
-    if split.texts is None:
-        raise DataError(
-            f"network {config.network!r} reads texts, and the data has none; give texts (the estimator: text=True), "
-            "or take network 'fc'"
-        )
-    return Tokenizer.train(split.texts, config.tokenizer, config.vocab_size)
-
-
 # The three ways to make a model
 
 
 def _learn_ridge_knn(
-    inputs: _Inputs, config: ModelConfig, label_names: Sequence[str] | None, callbacks: Callbacks
+    inputs: Inputs, config: ModelConfig, label_names: Sequence[str] | None, callbacks: Callbacks
 ) -> tuple[Model, dict[str, Any]]:
     """The closed form with the residuals of the nearest training rows, unless `knn_weight` is 0."""
     dim = config.dim or (default_knn_dim if config.uses_knn else default_dim)(int(inputs.Y.shape[1]))
@@ -238,23 +185,23 @@ def _learn_ridge_knn(
     )
     network = fitted.network
     head = HolographicHead(None, network.n_labels, network.out_features, network.codebook_name, seed=config.seed)
-    model = _assemble(network, head, inputs, config, label_names)
+    model = assemble(network, head, inputs, config, label_names)
     model.calibration = fitted.calibration
     return model, fitted.summary()
 
 
 def _learn_ridge(
-    inputs: _Inputs, config: ModelConfig, label_names: Sequence[str] | None, callbacks: Callbacks
+    inputs: Inputs, config: ModelConfig, label_names: Sequence[str] | None, callbacks: Callbacks
 ) -> tuple[Model, dict[str, Any]]:
     """The closed form alone: a linear network set to the ridge regression."""
-    model = _build(inputs, config, label_names)
+    model = build(inputs, config, label_names)
     summary = _solve_linear_path(model, inputs.X, inputs.Y, config, callbacks, model.frequencies.counts)
     return model, {"ridge": summary}
 
 
 def _train(
     model: Model,
-    inputs: _Inputs,
+    inputs: Inputs,
     config: ModelConfig,
     train_config: TrainConfig,
     callbacks: Callbacks,
@@ -298,119 +245,6 @@ def _train(
     }
     summary["timings"] = {"epochs": state.timings}
     return summary
-
-
-# Networks and heads
-
-
-def _build(
-    inputs: _Inputs, config: ModelConfig, label_names: Sequence[str] | None, train_config: TrainConfig | None = None
-) -> Model:
-    """An untrained model: the network and head of a config; with `train_config`, one that memory suffices to train."""
-    n_labels = int(inputs.Y.shape[1])
-    dim = n_labels if config.head == "linear" else config.dim or default_dim(n_labels)
-    # A linear network, and a linear skip, give the output themselves: the head then has no layer.
-    network_gives_output = config.network == "linear" or config.linear_skip
-    hidden = HIDDEN_SIZES[config.network] if config.hidden is None else config.hidden
-    if config.network == "linear":
-        hidden = ()
-    if config.head == "linear":
-        width = inputs.n_features if network_gives_output else hidden[-1]
-        if 4 * n_labels * width > MAX_LINEAR_HEAD_BYTES:
-            raise OptionError(
-                f"a linear head of {width} x {n_labels} weights would take {4 * n_labels * width / 2**30:.0f} GB; "
-                "take head 'holographic'"
-            )
-    with torch.device("meta"):  # shapes alone
-        planned = _network(inputs, replace(config, word_vectors=None), hidden, dim if network_gives_output else None)
-    n_weights = planned.n_parameters() + (0 if network_gives_output else planned.out_features * dim)
-    _check_memory(n_weights, sum(p.numel() for p in sparse_weights(planned)), dim, train_config)
-    network = _network(inputs, config, hidden, dim if network_gives_output else None)
-    in_features = None if network_gives_output else network.out_features
-    head: Head
-    if config.head == "linear":
-        head = LinearHead(in_features, n_labels, "softmax" if config.loss == "softmax" else "bce", config.seed)
-    else:
-        loss: Any = "softmax" if config.loss in (None, "ridge") else config.loss
-        head = HolographicHead(in_features, n_labels, dim, config.codebook, loss, config.seed, config.trainable)
-    return _assemble(network, head, inputs, config, label_names)
-
-
-def _check_memory(n_weights: int, n_sparse: int, dim: int, train_config: TrainConfig | None) -> None:
-    """Refuse weights that, with what training keeps of them, take more memory than there is.
-
-    n_sparse   of the weights have sparse gradients
-    """
-    what, copies = f"{n_weights:,} weights (dim {dim:,})", n_weights
-    if train_config is not None:
-        what += " and the optimiser's state"
-        copies = DENSE_COPIES * (n_weights - n_sparse) + SPARSE_COPIES * n_sparse
-        if train_config.validation_fraction > 0:
-            copies += n_weights  # those of the best epoch
-    fits_memory(what, BYTES_PER_WEIGHT * copies, SMALLER_SIZES)
-
-
-def _assemble(
-    network: Network, head: Head, inputs: _Inputs, config: ModelConfig, label_names: Sequence[str] | None
-) -> Model:
-    frequencies = metrics.frequencies(inputs.Y)
-    order = None
-    if head.orders_labels and not config.closed_form:
-        # The most frequent labels first: rolls of one orbit base are orthogonal. That is worth a point of P@1 to the
-        # query loss on delicious (experiments/LOG.md); the closed form does not gain by it.
-        order = np.argsort(-frequencies.counts, kind="stable").astype(np.int64)
-    if head.weight is not None:
-        head.set_prior(_head_counts(frequencies, order), frequencies.n_rows)
-    return Model(
-        network,
-        head,
-        frequencies,
-        normalise=config.normalise,
-        tfidf=inputs.tfidf,
-        encoder=inputs.encoder,
-        tokenizer=inputs.tokenizer,
-        max_tokens=config.max_tokens,
-        label_names=label_names,
-        label_order=order,
-    )
-
-
-def _network(inputs: _Inputs, config: ModelConfig, hidden: Sequence[int], out_features: int | None) -> Network:
-    """The untrained network of a config; `out_features` if it gives the output itself."""
-    if inputs.tokenizer is not None:
-        return _text_network(config, inputs.tokenizer, hidden, inputs.max_uncompressed)
-    return FC(
-        inputs.n_features,
-        hidden,
-        out_features,
-        linear_skip=config.linear_skip,
-        dropout=config.dropout or 0.0,
-        feature_dropout=config.feature_dropout or 0.0,
-        seed=config.seed,
-    )
-
-
-def _text_network(
-    config: ModelConfig, tokenizer: "Tokenizer", hidden: Sequence[int], max_uncompressed: int | None
-) -> Network:
-    options: dict[str, Any] = {"seed": config.seed, "embedding_dim": config.embedding_dim}
-    if config.word_vectors is not None:
-        from holobind.data.tokenizer import load_word_vectors
-
-        options["vectors"] = load_word_vectors(
-            config.word_vectors, tokenizer, config.embedding_dim, config.seed, max_uncompressed
-        )
-        options["embedding_dim"] = options["vectors"].shape[1]
-    options |= {"dropout": config.dropout, "embedding_dropout": config.feature_dropout}
-    options = {name: value for name, value in options.items() if value is not None}
-    if config.network == "cnn":
-        return XmlCnn(tokenizer.vocab_size, filters=config.filters, bottleneck=hidden[0], **options)
-    return AttentionLstm(tokenizer.vocab_size, hidden_size=config.hidden_size, layers=hidden, **options)
-
-
-def _head_counts(frequencies: metrics.Frequencies, label_order: IntArray | None) -> Tensor:
-    """How often each label occurs, in the head's order of labels.  Shapes: -> (L)"""
-    return torch.from_numpy(frequencies.counts if label_order is None else frequencies.counts[label_order])
 
 
 # The closed form in a linear path

@@ -26,12 +26,11 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
-from torch.optim import AdamW, Optimizer
+from torch.optim import Optimizer
 
 from holobind import metrics
 from holobind._files import add_lines
 from holobind._types import CsrArray, RowIndex
-from holobind.codebooks import Codebook
 from holobind.data.batches import Examples, length_buckets, prediction_batches, ragged_labels
 from holobind.data.csr import checked_csr, take_rows
 from holobind.data.holdout import MAX_HELD_OUT_ROWS, holdout
@@ -39,7 +38,7 @@ from holobind.errors import FileError, OptionError, TrainingInterrupted
 from holobind.model import MAX_BATCH_ROWS, Model
 from holobind.training import checkpoint as checkpoints
 from holobind.training.config import TrainConfig, TrainState
-from holobind.training.optimiser import RowAdam, sparse_weights
+from holobind.training.optimiser import optimisers, sparse_weights
 
 CHECKPOINT_SECONDS = 600.0
 REPEATED_SIGNAL_SECONDS = 1.0  # a signal that comes again within this time counts once
@@ -343,38 +342,6 @@ class _Run:
                 self.state = state
                 return
         raise FileError(f"{checkpoint} is damaged (no such run can be in this state); remove it to start anew")
-
-
-def optimisers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
-    """AdamW for dense gradients, with weight decay for matrices only; `RowAdam` for sparse gradients.
-
-    Label vectors that are trained have an AdamW and a learning rate of their own, and no weight decay.
-    """
-    sparse_ids, label_ids = set(map(id, sparse_weights(model))), _label_vectors(model)
-    trained = [p for p in model.parameters() if p.requires_grad]
-    sparse = [p for p in trained if id(p) in sparse_ids]
-    labels = [p for p in trained if id(p) in label_ids]
-    dense = [p for p in trained if id(p) not in sparse_ids | label_ids]
-    groups = [
-        {"params": [p for p in dense if p.ndim > 1], "weight_decay": config.weight_decay},
-        {"params": [p for p in dense if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    resolved = config.resolve(1)
-    rate, label_rate = resolved.learning_rate, resolved.label_learning_rate
-    assert rate is not None and label_rate is not None
-    found: list[Optimizer] = []
-    if dense:
-        found.append(AdamW([g for g in groups if g["params"]], lr=rate, fused=True))
-    if sparse:
-        found.append(RowAdam(sparse, lr=rate if config.feature_learning_rate is None else config.feature_learning_rate))
-    if labels:
-        found.append(AdamW(labels, lr=label_rate, weight_decay=0.0, fused=True))
-    return found
-
-
-def _label_vectors(model: nn.Module) -> set[int]:
-    """The ids of parameters that are label vectors."""
-    return {id(p) for m in model.modules() if isinstance(m, Codebook) for p in m.parameters()}
 
 
 def _setup(fabric: Fabric, model: nn.Module, found: list[Optimizer]) -> Any:
