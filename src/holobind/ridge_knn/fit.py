@@ -11,8 +11,8 @@ The steps, on rows of norm 1:
 `rare_label_boost` is not chosen: nDCG@5 hardly depends on it, and metrics for rare labels gain at the cost of others.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import asdict, astuple, dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -35,13 +35,14 @@ from holobind.ridge_knn.fit_label_tree import fit_label_tree
 from holobind.ridge_knn.forest import MAX_FEATURES, Forest
 from holobind.ridge_knn.label_tree import LabelTree, search_trees
 from holobind.ridge_knn.network import RidgeKnn, default_codebook
-from holobind.ridge_knn.ridge import RidgeSolution, solve_ridge
+from holobind.ridge_knn.ridge import MIN_TOLERANCE_GAIN, RidgeSolution, solve_ridge
 
 Added = tuple[FloatArray, IntArray]  # values that are added to the scores of labels, and these labels: (n, m) each
 
 N_LABEL_TREES = 2
 RARE_LABEL_BOOST = 0.1  # the largest that costs no P@1 in the mean of four datasets (experiments/LOG.md)
-KNN_DEFAULT_MAX_DIM = 2048  # of the codebook, by default
+MAX_ONE_HOT_LABELS = 2048  # by default, label vectors of up to so many labels are one-hot
+MANY_LABELS_DIM = 1024  # of the codebook of more labels, by default
 UPDATE_TOLERANCE = 0.1  # of the ridge regression on new rows in `update_ridge_knn`
 L2_SEARCH_DIM = 128  # of the codebook for the choice of l2, where labels are more than the dim
 
@@ -121,7 +122,7 @@ class RidgeKnnFit:
 
 def default_knn_dim(n_labels: int) -> int:
     """The dim of the codebook that `fit_ridge_knn` takes by default."""
-    return min(n_labels, KNN_DEFAULT_MAX_DIM)
+    return n_labels if n_labels <= MAX_ONE_HOT_LABELS else MANY_LABELS_DIM
 
 
 def fit_ridge_knn(
@@ -160,44 +161,32 @@ def fit_ridge_knn(
     codebook = default_codebook(n_labels, dim or default_knn_dim(n_labels), seed)
     ridge = _Ridge(codebook, rare_label_boost, seed, on_progress)
     trees, tree_choice = list[LabelTree](), None
-    choice = KnnChoice(0.0, 2.0, 1.0 if knn_weight is None else knn_weight, 0.0)
-    l2_validation: list[tuple[float, float]] = []
-    knn_validation: list[KnnChoice] = []
-    solution: RidgeSolution | None = None
+    fitted = _Validated(KnnChoice(0.0, 2.0, 1.0 if knn_weight is None else knn_weight, 0.0))
     calibration: Calibration | None = None
-    tolerance: float | None = None
     if X.shape[0] >= MIN_ROWS_TO_VALIDATE:
         try_forest = knn_weight != 0 and _suits_forest(*X.shape)
-        outputs = []
-        for kept, held in _folds(X.shape[0], seed):
-            if l2 is None:
-                solution = ridge.solve_choosing_l2(X[kept], Y[kept])
-                l2, l2_validation = solution.l2, solution.validation
-            else:
-                solution = ridge.solve(X[kept], Y[kept], l2, tolerance)
-            tolerance = solution.tolerance
-            forest = fit_forest(X[kept], Y[kept], n_trees=N_TRIAL_TREES, seed=seed) if try_forest else None
-            trial = KnnChoice(0.0, 2.0, 1.0, FOREST_WEIGHT if try_forest else 0.0)
-            network = ridge.network(solution, X[kept], Y[kept], trial, forest)
-            outputs.append(_held_out_outputs(network, X[held], Y[held], with_knn=knn_weight != 0))
-        choice, knn_validation = _choose_knn(codebook, outputs, knn_weight)
+        splits = _folds(X.shape[0], seed)
+        fitted = _validate(ridge, X, Y, splits, l2, knn_weight, try_forest)
+        outputs, choice = fitted.outputs, fitted.choice
         v, Y_held = _joined(outputs, choice)
         added: Added | None = None
         wanted = bool(label_trees) or (label_trees is None and _suits_trees(X.shape[0], codebook))
-        if wanted and len(outputs) == 1:
+        if wanted and len(splits) == 1:
+            (kept, held), *_ = splits
             # This tree is kept, so that the choice costs no tree: it lacks the held-out rows, the others have them.
             trees = [fit_label_tree(X[kept], Y[kept], seed=seed, on_progress=on_progress)]
             tree_choice, added = _choose_trees(codebook, v, Y_held, search_trees(trees, X[held]), label_trees is None)
         calibration = calibrate(lambda k: _top_k(codebook, v, k, added), Y_held)
-    solution = ridge.solve(X, Y, l2, tolerance, start=solution)
+    choice = fitted.choice
+    solution = ridge.solve(X, Y, *fitted.step(l2), start=fitted.solution)
     forest = fit_forest(X, Y, seed=seed, on_progress=on_progress) if choice.forest_weight else None
     n_trees = 0 if tree_choice is None or not tree_choice.weight else (label_trees or N_LABEL_TREES)
     for i in range(1, n_trees):
         trees.append(fit_label_tree(X, Y, seed=seed + i, on_progress=on_progress))
     tree_weight = 0.0 if tree_choice is None else tree_choice.weight
     network = ridge.network(solution, X, Y, choice, forest, trees, tree_weight)
-    solution = replace(solution, validation=l2_validation)
-    return RidgeKnnFit(network, solution, knn_validation, calibration, tree_choice)
+    solution = replace(solution, validation=fitted.l2_validation)
+    return RidgeKnnFit(network, solution, fitted.knn_validation, calibration, tree_choice)
 
 
 def update_ridge_knn(network: RidgeKnn, X: CsrArray, Y: CsrArray, l2: float | None, n_seen: int) -> RidgeKnn:
@@ -263,16 +252,15 @@ class _Ridge:
             on_progress=self.on_progress,
         )
 
-    def solve_choosing_l2(self, X: CsrArray, Y: CsrArray) -> RidgeSolution:
-        """Choose l2 and the tolerance with a codebook of a smaller dim, if that saves time.
+    def search(self, X: CsrArray, Y: CsrArray, l2: float | None) -> RidgeSolution:
+        """Choose l2, if it is None, and the tolerance with a codebook of a smaller dim, if that saves time.
 
         The best l2 does not depend on crosstalk.
         """
         n_labels = Y.shape[1]
-        if not n_labels > self.codebook.dim > L2_SEARCH_DIM:
-            return self.solve(X, Y, None)
-        search = self.solve(X, Y, None, codebook=OrbitCodebook(n_labels, L2_SEARCH_DIM, self.seed))
-        return replace(self.solve(X, Y, search.l2, search.tolerance), validation=search.validation)
+        narrow = n_labels > self.codebook.dim > L2_SEARCH_DIM
+        codebook = OrbitCodebook(n_labels, L2_SEARCH_DIM, self.seed) if narrow else self.codebook
+        return self.solve(X, Y, l2, codebook=codebook)
 
     def network(
         self,
@@ -302,6 +290,21 @@ class _Ridge:
 
 
 @dataclass(frozen=True)
+class _Validated:
+    """What was chosen on held-out rows, and the ridge regression on kept rows that goes with it."""
+
+    choice: KnnChoice
+    knn_validation: list[KnnChoice] = field(default_factory=list)
+    outputs: "list[_HeldOutOutputs]" = field(default_factory=list)
+    solution: RidgeSolution | None = None
+    l2_validation: list[tuple[float, float]] = field(default_factory=list)
+
+    def step(self, l2: float | None) -> tuple[float | None, float | None]:
+        """The chosen penalty and tolerance, or what is given where nothing was validated."""
+        return (l2, None) if self.solution is None else (self.solution.l2, self.solution.tolerance)
+
+
+@dataclass(frozen=True)
 class _HeldOutOutputs:
     """The terms of a network's output for held-out rows, of which the output of any `KnnChoice` is a sum.
 
@@ -327,15 +330,50 @@ class _HeldOutOutputs:
         return self.linear + choice.knn_weight * self.residuals[powers] if choice.knn_weight else self.linear
 
 
+def _validate(
+    ridge: _Ridge,
+    X: CsrArray,
+    Y: CsrArray,
+    splits: list[tuple[RowIndex, RowIndex]],
+    l2: float | None,
+    knn_weight: float | None,
+    try_forest: bool,
+) -> _Validated:
+    """Choose the penalty, the tolerance and the settings of the kNN term and the forest on held-out rows.
+
+    A smaller tolerance than the first must pay with the kNN term, which makes up for much of what a loose one misses.
+    """
+    searched = ridge.search(X[splits[0][0]], Y[splits[0][0]], l2)
+    forests = [
+        fit_forest(X[kept], Y[kept], n_trees=N_TRIAL_TREES, seed=ridge.seed) if try_forest else None
+        for kept, _ in splits
+    ]
+    trial = KnnChoice(0.0, 2.0, 1.0, FOREST_WEIGHT if try_forest else 0.0)
+    best: _Validated | None = None
+    for tolerance, step_l2 in dict.fromkeys((searched.steps[0], searched.steps[-1])):
+        outputs = []
+        start = None if best is None else best.solution
+        for (kept, held), forest in zip(splits, forests, strict=True):
+            start = ridge.solve(X[kept], Y[kept], step_l2, tolerance, start=start)
+            network = ridge.network(start, X[kept], Y[kept], trial, forest)
+            outputs.append(_held_out_outputs(network, X[held], Y[held], with_knn=knn_weight != 0))
+        choice, tried = _choose_knn(ridge.codebook, outputs, knn_weight)
+        found = _Validated(choice, tried, outputs, start, searched.validation)
+        if best is None or (choice.ndcg or 0.0) - (best.choice.ndcg or 0.0) > MIN_TOLERANCE_GAIN:
+            best = found
+    assert best is not None
+    return best
+
+
 def _suits_forest(n_rows: int, n_features: int) -> bool:
     few_features = n_rows >= MIN_ROWS_PER_FEATURE * n_features and n_features <= MAX_FEATURES
     return few_features and n_rows >= MIN_ROWS_FOR_FOREST
 
 
-def _folds(n: int, seed: int) -> Iterator[tuple[RowIndex, RowIndex]]:
+def _folds(n: int, seed: int) -> list[tuple[RowIndex, RowIndex]]:
     """(kept, held) rows: the folds of cross-validation with few rows, else one hold-out."""
     n_held = min(MAX_HELD_OUT_ROWS, n // 5)
-    return folds(n, n_held, seed) if n <= MAX_ROWS_FOR_FOLDS else iter([holdout(n, n_held, seed)])
+    return list(folds(n, n_held, seed)) if n <= MAX_ROWS_FOR_FOLDS else [holdout(n, n_held, seed)]
 
 
 def _label_weights(Y: CsrArray, rare_label_boost: float) -> Any:
@@ -425,4 +463,4 @@ def _choose_knn(
         forest_knn_weight = FOREST_KNN_WEIGHT if knn_weight is None else knn_weight
         candidates.append(KnnChoice(best.idf_power, FOREST_SIMILARITY_POWER, forest_knn_weight, FOREST_WEIGHT))
     best = max(candidates, key=ndcg)
-    return best, [replace(choice, ndcg=score) for choice, score in tried.items()]
+    return replace(best, ndcg=tried[best]), [replace(choice, ndcg=score) for choice, score in tried.items()]

@@ -56,6 +56,7 @@ class RidgeSolution:
     converged   whether `residual` is within the tolerance
     seconds     wall time of the whole, with the choice of l2
     validation  (l2, nDCG@5 in percent) for every l2 that was tried, in order of l2
+    steps       (tolerance, l2) of each tolerance that was chosen in turn, the last of which is that of the solution
     """
 
     weights: Tensor
@@ -68,6 +69,7 @@ class RidgeSolution:
     converged: bool
     seconds: float
     validation: list[tuple[float, float]]
+    steps: list[tuple[float, float]]
 
     def __str__(self) -> str:
         warning = "" if self.converged else "; NOT CONVERGED: allow more iterations or a larger l2"
@@ -158,7 +160,8 @@ def solve_ridge(
             solver = CholeskySolver(problem)
         else:
             solver = ConjugateGradientSolver(problem, max_iterations, seed, first_guess)
-        l2, tolerance, validation = _choose(solver, l2, tolerance, mean_square, can_validate=X.shape[0] > 1)
+        steps, validation = _choose(solver, l2, tolerance, mean_square, can_validate=X.shape[0] > 1)
+        tolerance, l2 = steps[-1]
         solution, iterations, residual = solver.solve(l2, tolerance)
         W = problem.weights(solution)
     return RidgeSolution(
@@ -172,6 +175,7 @@ def solve_ridge(
         converged=residual <= tolerance,
         seconds=time.perf_counter() - started,
         validation=validation,
+        steps=steps,
     )
 
 
@@ -183,31 +187,30 @@ def _primal_unknowns(start: RidgeSolution, constant: float | None) -> FloatArray
 
 def _choose(
     solver: RidgeSolver, l2: float | None, tolerance: float | None, start: float, *, can_validate: bool
-) -> tuple[float, float, list[tuple[float, float]]]:
-    """l2 and the tolerance, chosen where they are None, and the validation of the choice of l2.
+) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
+    """Tolerances and their l2, chosen where they are None, and the validation of the last choice of l2.
 
     The tolerance starts large and becomes smaller while held-out rows gain by that; l2 is then searched again.
     """
-    chosen_tolerance, validation = tolerance or FIRST_TOLERANCE, []
-    chosen_l2 = start if l2 is None else float(l2)
+    validation: list[tuple[float, float]] = []
 
-    def search() -> None:
-        nonlocal chosen_l2, validation
-        chosen_l2, validation = _search_l2(lambda each: solver.validate(each, chosen_tolerance), chosen_l2)
+    def search(tolerance: float, start: float) -> float:
+        nonlocal validation
+        if l2 is not None or not can_validate:
+            return start
+        best, validation = _search_l2(lambda each: solver.validate(each, tolerance), start)
+        return best
 
-    if l2 is None and can_validate:
-        search()
-    if tolerance is not None or not can_validate or not solver.has_tolerance:
-        return chosen_l2, chosen_tolerance, validation
-    while chosen_tolerance > MIN_TOLERANCE * (1 + 1e-6):
-        smaller = max(chosen_tolerance / TOLERANCE_STEP, MIN_TOLERANCE)
-        before = solver.validate(chosen_l2, chosen_tolerance)
-        if solver.validate(chosen_l2, smaller) - before <= MIN_TOLERANCE_GAIN:
+    chosen = tolerance or FIRST_TOLERANCE
+    steps = [(chosen, search(chosen, start if l2 is None else float(l2)))]
+    while tolerance is None and can_validate and solver.has_tolerance and chosen > MIN_TOLERANCE * (1 + 1e-6):
+        smaller, at_l2 = max(chosen / TOLERANCE_STEP, MIN_TOLERANCE), steps[-1][1]
+        before = solver.validate(at_l2, chosen)
+        if solver.validate(at_l2, smaller) - before <= MIN_TOLERANCE_GAIN:
             break
-        chosen_tolerance = smaller
-        if l2 is None:
-            search()
-    return chosen_l2, chosen_tolerance, validation
+        chosen = smaller
+        steps.append((chosen, search(chosen, at_l2)))
+    return steps, validation
 
 
 def _search_l2(validate: Callable[[float], float], start: float) -> tuple[float, list[tuple[float, float]]]:
