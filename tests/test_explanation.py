@@ -135,6 +135,20 @@ def test_a_feature_of_several_words_is_divided_among_them():
     assert words == {"New": pytest.approx(0.3), " ": 0.0, "York": pytest.approx(0.5), "yorkshire": pytest.approx(0.2)}
 
 
+def test_n_grams_mark_the_characters_or_the_words_that_have_them():
+    parts = [
+        Part("feature", "紅茶", 0.6, {}),
+        Part("feature", "本", 0.5, {}),
+        Part("feature", "py*", 0.2, {}),
+        Part("feature", "on ", 0.1, {}),
+    ]
+    text = "紅茶の本_Python 입문"
+    pieces = Explanation("x", 1.0, None, 1, "", parts, 0.0, text).marked_words()
+    assert "".join(piece for piece, _ in pieces) == text
+    wanted = {"紅": 0.3, "茶": 0.3, "の": 0.0, "本": 0.5, "Python": 0.3, "입문": 0.0}
+    assert {piece: value for piece, value in pieces if piece in wanted} == pytest.approx(wanted)
+
+
 def test_labels_and_inputs_that_cannot_be_explained_are_refused():
     model = text_model()
     with pytest.raises(hb.LabelError, match="explain: this model has no label 'nothing'"):

@@ -61,6 +61,16 @@ def test_features_are_tfidf_and_embeddings(model, folder):
     np.testing.assert_allclose(model.scores(TEXTS), alone.scores(model.examples(TEXTS).X), atol=1e-5)
 
 
+def test_all_dimensions_of_an_embedding_are_one_part_of_an_explanation(folder):
+    config = hb.ModelConfig(encoder=folder, encoder_weight=1.5, l2=0.1, knn_weight=1.0)
+    model = hb.learn(SPLIT, config, label_names=NAMES)
+    for found in model.explain(TEXTS[:1], k=3):
+        assert [part.kind for part in found.parts].count("embedding") == 1
+        assert sum(part.value for part in found.parts) == pytest.approx(found.score, abs=1e-5)
+        in_common = [name for part in found.parts if part.kind == "training row" for name in part.details["in common"]]
+        assert in_common and set(in_common) <= set(model.tfidf.words)
+
+
 def test_a_model_with_an_encoder_is_stored_without_it(model, folder, tmp_path):
     model.save(tmp_path / "m")
     found = hb.load(tmp_path / "m")
