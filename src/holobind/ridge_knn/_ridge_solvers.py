@@ -18,6 +18,9 @@ from holobind.ridge_knn._kernels import conjugate_gradients
 from holobind.ridge_knn._linalg import BLOCK_COLUMNS, gram, product
 
 
+MAX_TARGET_BYTES = 1 << 28  # of the targets of some rows
+
+
 @dataclass
 class RidgeProblem:
     """X and the targets T of a ridge regression, and the choice of the system to solve.
@@ -62,10 +65,10 @@ class RidgeProblem:
         return self.codebook.encode(labels, offsets, weights).detach().numpy()
 
     def right_side(self) -> FloatArray:
-        """X'T, or T for the dual, with at most `memory` bytes of T at a time.  Shapes: -> (f or n, columns)"""
+        """X'T, or T for the dual, with few bytes of T at a time.  Shapes: -> (f or n, columns)"""
         n, f = self.X.shape
         total = np.zeros((n if self.dual else f, self.columns), np.float32)
-        height = max(1, self.memory // (2 * total.itemsize * self.columns))
+        height = max(1, min(self.memory // 2, MAX_TARGET_BYTES) // (total.itemsize * self.columns))
         for top in range(0, n, height):
             rows = slice(top, min(top + height, n))
             T = self.targets(rows)

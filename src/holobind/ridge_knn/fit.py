@@ -172,8 +172,10 @@ def fit_ridge_knn(
             trees = [fit_label_tree(X[kept], Y[kept], seed=seed, on_progress=on_progress)]
             tree_choice, added = _choose_trees(codebook, v, Y_held, search_trees(trees, X[held]), label_trees is None)
         calibration = calibrate(lambda k: _top_k(codebook, v, k, added), Y_held)
-    choice = fitted.choice
-    solution = ridge.solve(X, Y, *fitted.step(l2), start=fitted.solution)
+    choice, start, step = fitted.choice, fitted.solution, fitted.step(l2)
+    fitted = replace(fitted, outputs=[], solution=None)  # which may be large
+    solution = ridge.solve(X, Y, *step, start=start)
+    del start
     forest = fit_forest(X, Y, seed=seed, on_progress=on_progress) if choice.forest_weight else None
     n_trees = 0 if tree_choice is None or not tree_choice.weight else (label_trees or N_LABEL_TREES)
     for i in range(1, n_trees):

@@ -181,8 +181,12 @@ def solve_ridge(
 
 def _primal_unknowns(start: RidgeSolution, constant: float | None) -> FloatArray:
     """The unknowns of the primal system from a solution; those of the constant feature come last."""
-    W = start.weights if constant is None else torch.cat([start.weights, start.bias[None] / constant])
-    return np.array(W.numpy(), order="C")
+    n, d = start.weights.shape
+    W = np.empty((n + (constant is not None), d), np.float32)
+    W[:n] = start.weights.numpy()
+    if constant is not None:
+        W[n] = start.bias.numpy() / constant
+    return W
 
 
 def _choose(
