@@ -37,9 +37,10 @@ test: setup
 boundscheck: setup
 	cache=$$(mktemp -d) && NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$$cache $(BIN)/pytest; status=$$?; rm -rf $$cache; exit $$status
 
-# Every figure and table of the paper, and docs/reproduction.md from them. Finished results are not computed again: stop
-# it and continue later, or delete a file in experiments/results to compute that result again. `make paper DATA=DIR`
-# names the folder of datasets; by default it is the one that HOLOBIND_DATA names.
+# Every figure and table of the paper, and docs/reproduction.md from them, in less than 10 hours on 2 cores: `holobind
+# paper plan --out experiments/results` lists what is left. Finished results are not computed again: stop it and
+# continue later, or delete a file (of a trained table, a line) in experiments/results to compute it again. `make paper
+# DATA=DIR` names the folder of datasets; by default it is the one that HOLOBIND_DATA names.
 paper: setup
 	$(BIN)/holobind paper all --out experiments/results $(if $(DATA),--data $(DATA))
 	mkdir -p docs/figures
@@ -65,16 +66,18 @@ constraints:
 	.venv-constraints/bin/python -m pip install --quiet torch==2.13.0
 	.venv-constraints/bin/python -m pip install --quiet --editable . --group dev
 	echo '# What the tests run with. torch 2.13.0 installs the CPU build where one is at hand.' > constraints.new
-	.venv-constraints/bin/python -m pip freeze --all --exclude-editable >> constraints.new
+	.venv-constraints/bin/python -m pip freeze --all --exclude-editable | sed 's/+cpu$$//' >> constraints.new
 	mv constraints.new constraints.txt
 	rm -rf .venv-constraints
 
-# Known vulnerabilities of the packages in constraints.txt, from the database on the net.
+# Known vulnerabilities of the packages in constraints.txt, from the database on the net. pip-audit ends with 1 also where
+# it cannot ask the database, so that is asked first.
 audit:
+	@$(PYTHON) -c 'import urllib.request as r; r.urlopen("https://pypi.org/pypi/numpy/2.0.0/json", timeout=30).read(1)' 2> /dev/null \
+		|| { echo 'audit: not run, the vulnerabilities of releases (https://pypi.org/pypi/NAME/VERSION/json) cannot be looked up from here'; exit 1; }
 	$(PYTHON) -m venv .venv-audit
-	.venv-audit/bin/python -m pip install --quiet pip-audit || { echo 'audit: pip-audit cannot be installed here'; exit 1; }
-	.venv-audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict \
-		|| { echo 'audit: findings are listed above; without a list, some packages cannot be looked up from here'; exit 1; }
+	.venv-audit/bin/python -m pip install --quiet pip-audit
+	.venv-audit/bin/pip-audit --requirement constraints.txt --no-deps --disable-pip --strict
 
 clean:
 	rm -rf .venv .venv-audit .venv-constraints demo

@@ -6,8 +6,8 @@
 DIR (by default the folder that HOLOBIND_DATA names) holds one folder per dataset, with train_raw_texts.txt and
 test_raw_texts.txt. The first form trains on the whole training split and measures on the test split; finished cells
 stay in OUT/text-networks.jsonl and are not computed again. The second form measures on a tenth of the training split;
-OPTIONS were chosen that way. All heads of a network have the same options (except bce, which learns nothing at the
-learning rate of the others) and the same number of epochs or, with --seconds, the same time. The last line printed is
+OPTIONS were chosen that way. All heads of a network have the same options (except bce, which has a higher learning
+rate) and the same number of epochs or, with --seconds, the same time. The last line printed is
 JSON.
 """
 

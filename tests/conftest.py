@@ -1,9 +1,13 @@
 """Fixtures and settings shared by all tests."""
 
+import math
+
 import pytest
 import torch
 from helpers.paths import real_data
 from hypothesis import settings
+
+from holobind.cli import terminal
 
 settings.register_profile("holobind", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("holobind")
@@ -14,6 +18,14 @@ def own_cache(tmp_path_factory):
     """Tests never read or write the user's cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOLOBIND_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_progress_lines():
+    """However slow the machine is, a command prints to stderr what its test expects."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(terminal, "PROGRESS_LINE_SECONDS", math.inf)
         yield
 
 

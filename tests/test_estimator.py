@@ -1,6 +1,7 @@
 """The estimator keeps scikit-learn's contract, and gives back labels in the form in which it got them."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning, NotFittedError
-from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.linear_model import RidgeClassifier
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
@@ -44,6 +45,53 @@ def texts(n=80, seed=0):
     """Texts with one word for each of their labels."""
     _, Y = points(n, seed=seed)
     return [" ".join(WORDS[i] for i in np.flatnonzero(row)) for row in Y], sets_of(Y)
+
+
+# Rows that say nothing
+
+
+@pytest.mark.parametrize("threshold", [None, -10.0])
+def test_a_row_that_says_nothing_gets_no_labels_and_one_warning(threshold):
+    X, y = texts()
+    clf = Classifier(text=True, l2=0.1, threshold=threshold).fit(X, y)
+    with pytest.warns(UserWarning, match="2 of 4 rows have no word or feature that the model knows"):
+        found = clf.predict([X[0], "qwertz", "", X[1]])
+    assert found[1] == found[2] == () and found[0] and found[3]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert clf.predict(["qwertz"]) == [()]  # said once
+        assert clf.predict([X[0]]) == [found[0]]
+
+
+def test_an_empty_row_of_an_indicator_has_no_labels_and_a_class_is_some_class():
+    X, Y = points()
+    rows = np.vstack([X[:2], np.zeros((1, X.shape[1]))])
+    with pytest.warns(UserWarning, match="1 of 3 rows"):
+        found = Classifier(l2=0.1).fit(X, Y).predict(rows)
+    assert found[:2].sum(1).min() > 0 and found[2].sum() == 0
+    classes = Y.argmax(1)
+    with pytest.warns(UserWarning, match="the most likely class"):
+        assert Classifier(l2=0.1).fit(X, classes).predict(rows)[2] in classes
+
+
+@pytest.mark.parametrize("vectoriser", [TfidfVectorizer(analyzer="char", ngram_range=(1, 2)), CountVectorizer()])
+def test_a_vectoriser_of_scikit_learn_makes_the_features(tmp_path, vectoriser):
+    X, y = texts()
+    clf = clone(Classifier(text=True, l2=0.1, vectorizer=vectoriser)).fit(X, y)
+    alone = Classifier(l2=0.1).fit(vectoriser.fit_transform(X), y)
+    np.testing.assert_allclose(clf.decision_function(X), alone.decision_function(vectoriser.transform(X)), atol=1e-5)
+    clf.save(tmp_path / "m")
+    found = Classifier.load(tmp_path / "m")
+    assert np.array_equal(found.decision_function(X), clf.decision_function(X))
+    assert type(found.vectorizer) is type(vectoriser) and found.vectorizer.analyzer == vectoriser.analyzer
+
+
+def test_a_vectoriser_that_cannot_be_stored_is_refused_before_training():
+    X, y = texts()
+    with pytest.raises(hb.OptionError, match="tokenizer is a function, which no model file can store"):
+        Classifier(text=True, vectorizer=CountVectorizer(tokenizer=str.split)).fit(X, y)
+    with pytest.raises(hb.OptionError, match="vectorizer makes features of texts: give text=True"):
+        Classifier(vectorizer=CountVectorizer()).fit(*points())
 
 
 # scikit-learn's contract
@@ -289,8 +337,38 @@ def test_texts_are_read_with_text():
             clf.predict(wrong)
     with pytest.raises(hb.DataError, match="texts come in a list"):
         clf.predict("one text")
-    with pytest.raises(ValueError, match="could not convert string"):
-        Classifier().fit(documents, sets)
+
+
+def test_texts_are_understood_in_every_form():
+    documents, sets = texts(40)
+    wanted = Classifier(text=True, l2=1.0).fit(documents, sets).decision_function(documents)
+    forms = [documents, np.array(documents), np.array(documents, object), (text for text in documents)]
+    if pandas := _installed("pandas"):
+        forms += [pandas.Series(documents), pandas.DataFrame({"text": documents})]
+    if polars := _installed("polars"):
+        forms += [polars.Series(documents), polars.DataFrame({"text": documents})]
+    if datasets := _installed("datasets"):
+        forms.append(datasets.Dataset.from_dict({"text": documents})["text"])
+    for X in forms:
+        clf = Classifier(l2=1.0).fit(X, (labels for labels in sets))
+        assert np.allclose(clf.decision_function(documents), wanted), type(X)
+    with pytest.raises(hb.DataError, match="for a model of texts, X is a list of texts"):
+        clf.predict(np.eye(3))
+
+
+def _installed(name):
+    try:
+        return __import__(name)
+    except ImportError:
+        return None
+
+
+def test_labels_unseen_in_training_count_as_misses():
+    documents, sets = texts(40)
+    clf = Classifier(l2=1.0).fit(documents, sets)
+    with pytest.warns(UserWarning, match="2 labels of y were not seen in training") as warned:
+        found = clf.score(documents[:2], [{"new"}, {*sets[1], "newer"}])
+    assert found == clf.score(documents[1:2], sets[1:2]) / 2 and len(warned) == 1
 
 
 def test_verbose_reports_on_stderr_and_otherwise_nothing_is_printed(capsys):

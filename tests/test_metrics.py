@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from rich.console import Console
 from scipy import sparse
+from sklearn.metrics import f1_score
 
 from holobind import metrics
 from holobind.errors import DTypeError, LabelError, OptionError, ShapeError

@@ -3,9 +3,10 @@
 A cell has a key, a dictionary of everything its result depends on, and a function that computes the result. The file
 OUT/TABLE.jsonl has one line for each finished cell:
 
-    {"key": {"dataset": ..., "seed": ..., ...}, "result": {...}, "seconds": ...}
+    {"key": {"dataset": ..., "seed": ..., ...}, "result": {...}, "seconds": ..., "machine": ...}
 
-To compute a cell again, delete its line.
+The key of a trained network has its settings and the versions of the code paths it uses, so that a cell of an older
+version is computed again. To compute any other cell again, delete its line.
 """
 
 import json
@@ -23,10 +24,19 @@ TITLE_FIELDS = ("dataset", "model", "labels")
 
 @dataclass(frozen=True)
 class Cell:
-    """One cell: `compute` returns its result, a dictionary that JSON can hold."""
+    """One cell: `compute` returns its result, a dictionary that JSON can hold.
+
+    needs   fields of the result; a finished cell without them is computed again
+    """
 
     key: Key
     compute: Callable[[], dict[str, Any]]
+    needs: tuple[str, ...] = ()
+
+    def is_finished(self, stored: Mapping[str, Mapping[str, Any]]) -> bool:
+        """Whether a stored cell has this key and everything that is needed."""
+        found = stored.get(identity(self.key))
+        return found is not None and all(name in found["result"] for name in self.needs)
 
     @property
     def title(self) -> str:
@@ -48,16 +58,16 @@ def finish(out: Path, table: str, cells: Sequence[Cell], shared_with: Sequence[s
     with result.progress(table, len(cells)) as advance:
         for cell in cells:
             advance(0, cell.title)
-            identity = _identity(cell.key)
-            if identity not in finished:
+            if not cell.is_finished(finished):
                 started = time.monotonic()
                 found = cell.compute()
                 seconds = time.monotonic() - started
                 line = {"key": dict(cell.key), **result.rounded({"result": found, "seconds": seconds})}
+                line["machine"] = result.machine()
                 text = json.dumps(line)
                 _append(path, text)
-                finished[identity] = json.loads(text)  # the same values as in a later run that reads the file
-            stored = finished[identity]
+                finished[identity(cell.key)] = json.loads(text)  # the same values as in a later run that reads the file
+            stored = finished[identity(cell.key)]
             rows.append({**stored["key"], **stored["result"], "cell_seconds": stored["seconds"]})
             advance()
     return rows
@@ -82,7 +92,7 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
             if line.endswith(b"\n"):  # else the write was interrupted, and `_append` removes the line
                 result.notify(f"{path}, line {number} is damaged ({error}); its cell is computed again")
             continue
-        finished[_identity(cell["key"])] = cell
+        finished[identity(cell["key"])] = cell
     return finished
 
 
@@ -110,5 +120,6 @@ def _append(path: Path, text: str) -> None:
         file.flush()
 
 
-def _identity(key: Key) -> str:
+def identity(key: Key) -> str:
+    """The key as text, the same for any order of its fields."""
     return json.dumps(key, sort_keys=True)

@@ -1,6 +1,7 @@
 """`holobind paper NAME`: one command for each figure and table of the paper."""
 
 import json
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,7 @@ Out = Annotated[
 Seed = Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of all random numbers.")]
 Quick = Annotated[bool, typer.Option("--quick", help="Use a smaller grid; takes less than a minute.")]
 Trials = Annotated[int, typer.Option(min=1, max=MAX_TRIALS, help="Random statements for each point; the paper has 10.")]
+GrowthTrials = Annotated[int, typer.Option(min=2, max=MAX_TRIALS, help="Random statements for each point.")]
 Data = Annotated[
     Path | None,
     typer.Option(help="Folder that holds one folder for each dataset, by name. Default: $HOLOBIND_DATA."),
@@ -25,6 +27,13 @@ Only = Annotated[list[str] | None, typer.Option(help="Use only this dataset; may
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one line of JSON.")]
 
 DEFAULT_OUT = Path("paper-results")
+
+
+class Preset(StrEnum):
+    """Whose settings the accuracy table has."""
+
+    paper = "paper"
+    authors = "authors"
 
 
 @app.command()
@@ -76,6 +85,35 @@ def worked_example(out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False,
     _run("worked-example", out, as_json, seed=seed, quick=quick)
 
 
+@app.command("capacity-growth")
+def capacity_growth(
+    out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, trials: GrowthTrials = 100, as_json: AsJson = False
+) -> None:
+    """Appendix: how capacity grows with d, its exponent with an interval, and the ratios of capacities and errors.
+
+    Example: holobind paper capacity-growth --quick --out results
+    """
+    _run("capacity-growth", out, as_json, seed=seed, quick=quick, trials=trials)
+
+
+@app.command("appendix-algebra")
+def appendix_algebra(out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
+    """Appendix: the expansions at d = 2 and 3, and the variances of their terms by simulation.
+
+    Example: holobind paper appendix-algebra
+    """
+    _run("appendix-algebra", out, as_json, seed=seed, quick=quick)
+
+
+@app.command("vsa-selection")
+def vsa_selection(out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
+    """Appendix: the four criteria by which the paper chose HRR, measured, with tensor products as a row.
+
+    Example: holobind paper vsa-selection
+    """
+    _run("vsa-selection", out, as_json, seed=seed, quick=quick)
+
+
 @app.command()
 def compression(out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
     """Table 2: the weights that the holographic head saves, for all eight datasets.
@@ -125,6 +163,9 @@ def accuracy(
     quick: Quick = False,
     data: Data = None,
     only: Only = None,
+    preset: Annotated[
+        Preset, typer.Option(help="paper: the paper's text. authors: the settings of the released code.")
+    ] = Preset.paper,
     as_json: AsJson = False,
 ) -> None:
     """Table 1: P@k and PSP@k of FC, HRR-FC and holobind's default model on all available datasets.
@@ -135,7 +176,15 @@ def accuracy(
 
     Example: holobind paper accuracy --data DIR --only Bibtex
     """
-    _run("accuracy", out, as_json, seed=seed, quick=quick, data=data, only=only)
+    _run(
+        "authors" if preset is Preset.authors else "accuracy",
+        out,
+        as_json,
+        seed=seed,
+        quick=quick,
+        data=data,
+        only=only,
+    )
 
 
 @app.command("ablation-projection")
@@ -168,6 +217,22 @@ def ablation_regression(
     Example: holobind paper ablation-regression --quick
     """
     _run("ablation-regression", out, as_json, seed=seed, quick=quick, data=data, only=only)
+
+
+@app.command()
+def balance(
+    out: Out = DEFAULT_OUT,
+    seed: Seed = 0,
+    quick: Quick = False,
+    data: Data = None,
+    only: Only = None,
+    as_json: AsJson = False,
+) -> None:
+    """The factor between J_p and J_n, from 0 to 10; the paper has none.
+
+    Example: holobind paper balance --quick
+    """
+    _run("balance", out, as_json, seed=seed, quick=quick, data=data, only=only)
 
 
 @app.command("learned-labels")
@@ -246,6 +311,21 @@ def run_all(
 
     for found in registry.run_all(out, seed, quick, datasets.chosen_folder(data)):
         _print(found, out, as_json)
+
+
+@app.command()
+def plan(out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, data: Data = None) -> None:
+    """List the networks that `holobind paper all` trains, in order, with what is finished and the hours that are left.
+
+    Example: holobind paper plan --out experiments/results --data DIR
+    """
+    from holobind_paper import datasets, registry
+
+    planned = registry.plan(out, seed, quick, datasets.chosen_folder(data))
+    for one in planned:
+        hours = f"{one.hours:.2f} h" if one.hours else "-"
+        typer.echo(f"{one.finished}/{one.seeds}  {hours:>7}  {one.table}: {one.job.source.name}, {one.job.setup}")
+    typer.echo(f"about {sum(one.hours for one in planned):.1f} hours are left")
 
 
 @app.command()

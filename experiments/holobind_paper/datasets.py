@@ -16,14 +16,33 @@ from holobind.data import PUBLISHED, Dataset, Published
 from holobind.data.cache import cache_dir
 from holobind.errors import HolobindError, OptionError
 
-# Datasets that the paper does not have, and the note that their numbers need.
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a dataset that the paper does not have.
+
+    words   the mean number of words of a text; 0 where there are no texts
+    note    what its numbers need to be read with
+    """
+
+    labels: int
+    rows: int
+    words: int = 0
+    note: str = ""
+
+
+# The sizes of the two corpora of Python code are those of Python 3.11 and torch 2.13.
 OTHER_DATASETS = {
-    "mediamill-reduced": "the public reduction of Mediamill, not the paper's dataset",
-    "cooking-stackexchange": "",
-    "tibkat-core-en": "",
-    "python-calls": "functions of the installed standard library",
-    "python-calls-torch": "functions of the installed torch",
+    "mediamill-reduced": Sizes(101, 1500, note="the public reduction of Mediamill, not the paper's dataset"),
+    "cooking-stackexchange": Sizes(736, 12_404, 9),
+    "tibkat-core-en": Sizes(17_569, 24_164, 100),
+    "gutenberg-lcsh": Sizes(42_131, 70_716, 15),
+    "yso-en": Sizes(25_147, 640_266, 10),
+    "python-calls": Sizes(3_984, 10_955, 30, "functions of the installed standard library"),
+    "python-calls-torch": Sizes(12_320, 30_157, 30, "functions of the installed torch"),
 }
+TEXT_FILES = ("*text*", "*.jsonl*", "*.tsv*")  # names of files with texts
+WORDS_OF_PUBLISHED_TEXTS = 200  # a rough mean, for the estimate of times
 PYTHON_PACKAGES = {"python-calls": "stdlib", "python-calls-torch": "torch"}  # the code these are made from
 
 
@@ -51,7 +70,28 @@ class Source:
     name: str
     path: Path | None
     published: Published | None = None
-    note: str = ""
+
+    @property
+    def note(self) -> str:
+        return OTHER_DATASETS[self.name].note if self.name in OTHER_DATASETS else ""
+
+    @property
+    def labels(self) -> int:
+        """The number of labels as published: it decides d', before the dataset is loaded."""
+        return self.published.labels if self.published else OTHER_DATASETS[self.name].labels
+
+    @property
+    def rows(self) -> int:
+        """The number of training rows as published."""
+        return self.published.train if self.published else OTHER_DATASETS[self.name].rows
+
+    @property
+    def words(self) -> int:
+        """The mean number of words of a text; 0 where the dataset has no texts."""
+        if self.name in OTHER_DATASETS:
+            return OTHER_DATASETS[self.name].words
+        has_texts = self.path is not None and any(any(self.path.glob(name)) for name in TEXT_FILES)
+        return WORDS_OF_PUBLISHED_TEXTS if has_texts else 0
 
     def load(self) -> Dataset:
         """Load the dataset; it must have a test split."""
@@ -102,7 +142,7 @@ def chosen(folder: Path | None = None, only: Sequence[str] | None = None) -> lis
     """All available datasets and the corpora made from Python code, or those named in `only`, in any spelling."""
     sources = available(folder)
     names = {source.name for source in sources}
-    sources += [Source(name, None, note=OTHER_DATASETS[name]) for name in PYTHON_PACKAGES if name not in names]
+    sources += [Source(name, None) for name in PYTHON_PACKAGES if name not in names]
     if not only:
         return sources
     wanted = {source.name if (source := _by_name(Path(name))) else name for name in only}
@@ -114,10 +154,15 @@ def chosen(folder: Path | None = None, only: Sequence[str] | None = None) -> lis
     return [source for source in sources if source.name in wanted]
 
 
+def by_name(name: str) -> Source:
+    """A dataset by its name in the tables, wherever its data is: for a page that is made from stored cells."""
+    return Source(name, None) if name in OTHER_DATASETS else Source(name, None, hb.data.published(name))
+
+
 def _by_name(path: Path) -> Source | None:
     key = path.name.lower().replace("_", "-")
     if key in OTHER_DATASETS:
-        return Source(key, path, note=OTHER_DATASETS[key])
+        return Source(key, path)
     try:
         published = hb.data.published(path.name)
     except HolobindError:

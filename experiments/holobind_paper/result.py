@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 DECIMALS = 6  # of the numbers in result files
+NOT_RUN = "not run yet"  # of a cell or a claim without a result
 
 
 def generator(seed: int, *cell: object) -> torch.Generator:
@@ -115,7 +116,7 @@ def markdown(lines: Sequence[Sequence[object]]) -> str:
     """A table of `table` as Markdown."""
     header, *rows = lines
     ruled: list[Sequence[object]] = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in ruled)
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in ruled)
 
 
 def print_result(data: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ from holobind.data import Published
 from holobind.data.batches import TokenBatch
 from holobind.networks import XmlCnn
 from holobind.training.config import TrainConfig
-from holobind.training.loop import optimisers
+from holobind.training.optimiser import optimisers
 from holobind_paper import cells, published, result, speed
 
 # The paper's name in this table: the name of the dataset, and the words of a text. Texts have 1249, 2484, 247 and 247

@@ -1,20 +1,23 @@
-"""What the tables of trained networks share: the paper's configuration, training of one cell, means over seeds.
+"""What the tables of trained networks share: training and evaluation of a cell, finished cells, means over seeds.
 
-All datasets have the same training options. They were chosen once on rows held out of Bibtex's train split
-(experiments/LOG.md): 20 epochs, batches of 64, a learning rate of 0.003. A tenth of the training rows is held out; the
-epoch with the best P@1 on them is evaluated on the test split. No run stops early: FC may need ten epochs until it
-predicts more than the most frequent label.
+A table is a module with
+
+    DATASETS                          the datasets that `make paper` runs it on
+    jobs(sources, quick)              its networks (`jobs.Job`)
+    build(sources, found, quick)      title, summary, notes, table and rows of the cells in `found`, some may be missing
 
 The tables share their cells: a network that two tables need is trained once.
 """
 
 import statistics
+import time
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Literal
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -23,61 +26,82 @@ from holobind.data import Dataset
 from holobind.errors import TrainingInterrupted
 from holobind.model import Model
 from holobind.training import learn
-from holobind.training.config import OPTIONS, split_options
+from holobind.training.config import split_options
 from holobind_paper import cells, result
-from holobind_paper.datasets import Source, chosen
-from holobind_paper.registry import TRAINED_TABLES
+from holobind_paper import jobs as networks
+from holobind_paper.datasets import Source, by_name, chosen
+from holobind_paper.jobs import Job, Row
+from holobind_paper.result import NOT_RUN
 
-Options = dict[str, Any]  # of `ModelConfig` and of `TrainConfig`
-Row = dict[str, Any]
-
-TRAIN_OPTIONS: Options = {"epochs": 20, "batch_size": 64, "learning_rate": 3e-3, "patience": 0}
-QUICK_EPOCHS = 2
-# XML-CNN and the attention LSTM are smaller than by default, to be affordable; sizes from experiments/text_networks.py.
-TEXT_OPTIONS: Options = TRAIN_OPTIONS | {"epochs": 6, "batch_size": 128, "hidden": (256,), "max_tokens": 100}
-TEXT_NETWORKS: dict[str, Options] = {
-    "CNN": {"network": "cnn", "embedding_dim": 64, "filters": 32},
-    "LSTM": {"network": "lstm", "embedding_dim": 128, "hidden_size": 96, "feature_dropout": 0.5},
-}
-MAX_LABELS_OF_SMALL_DATASETS = 10_000  # datasets with more labels have d' = 3000, as in the paper, and one seed
-SEEDS = 3
 MAX_QUICK_DATASETS = 2
-SLOW_DATASETS = ("tibkat-core-en", "python-calls-torch")  # a network takes minutes; left out of quick runs
+MAX_ROWS_OF_QUICK_DATASETS = 13_000  # with more rows a network takes minutes
+TABLE_METRICS = (("P", 1), ("P", 5), ("PSP", 1), ("PSP", 5))
+# Labels by the number of their training rows: (name, fewest, most).
+FREQUENCY_BANDS = (("1 to 5", 1, 5), ("6 to 20", 6, 20), ("21 to 100", 21, 100), ("over 100", 101, None))
 
 
-@dataclass(frozen=True)
-class Job:
-    """A network to train for a table.
+class Found(dict[tuple[str, str], list[Row]]):
+    """Finished cells by dataset and setup, one row for each seed; what is not finished is an empty list."""
 
-    setup     the name of the network in the table
-    compute   how to train and evaluate it; None stands for `train`
-    """
-
-    source: Source
-    setup: str
-    options: Options
-    compute: Callable[["Job", Path], Row] | None = None
+    def __missing__(self, key: tuple[str, str]) -> list[Row]:
+        return []
 
 
-def fc(**changes: Any) -> Options:
-    """The paper's baseline: two hidden layers of 512, one output for each label, binary cross-entropy."""
-    return {"network": "fc", "head": "linear", "loss": "bce", **TRAIN_OPTIONS, **changes}
+def run(
+    module: ModuleType,
+    out: Path,
+    seed: int = 0,
+    quick: bool = False,
+    data: Path | None = None,
+    only: Sequence[str] | None = None,
+) -> Row:
+    """Train the networks of a table that are not trained yet, and write the table."""
+    started = time.monotonic()
+    sources = pick(data, only, quick, module.DATASETS)
+    found = finish(out, name_of(module), module.jobs(sources, quick), seed, quick)
+    built = _built(module, sources, found, quick)
+    return result.save(
+        out,
+        name_of(module),
+        built.pop("figure", None),
+        started,
+        **built | {"seed": seed, "quick": quick, "command": command(name_of(module), seed, quick, data, only)},
+    )
 
 
-def hrr_fc(dim: int, **changes: Any) -> Options:
-    """The paper's network: the same hidden layers, d' outputs, independent unitary label vectors, the query loss."""
-    return {"network": "fc", "loss": "query", "codebook": "random", "dim": dim, **TRAIN_OPTIONS, **changes}
+def collect(module: ModuleType, out: Path, seed: int = 0) -> Row | None:
+    """A table of the cells that are finished, without training; None if there is none. It needs no data."""
+    stored = stored_cells(out)
+    here = {cell["key"]["dataset"] for cell in cells.read(out / f"{name_of(module)}.jsonl").values()}
+    names = [*module.DATASETS, *sorted(here - set(module.DATASETS))]
+    sources = [by_name(name) for name in names]
+    found, times, machines = Found(), [], []
+    for job in module.jobs(sources, False):
+        for one in (seed + offset for offset in range(job.n_seeds(False))):
+            cell = stored.get(cells.identity(networks.key(job, one)))
+            if cell is not None and all(name in cell["result"] for name in job.needs):
+                found.setdefault((job.source.name, job.setup), []).append(_row(cell))
+                times.append(cell["seconds"])
+                machines.append(cell.get("machine", ""))
+    if not times:
+        return None
+    built = _built(module, sources, found, False)
+    built.pop("figure", None)
+    header = {"experiment": name_of(module), "quick": False, "seed": seed, "seconds": sum(times)}
+    header |= {"machine": machines[-1], "command": command(name_of(module), seed, False, Path(), None)}
+    return header | built
 
 
-def text_pair(network: str, dim: int) -> tuple[Options, Options]:
-    """CNN or LSTM with the paper's linear head, and with its holographic head."""
-    shape = TEXT_NETWORKS[network] | TEXT_OPTIONS
-    return fc(**shape), hrr_fc(dim, **shape)
+def _built(module: ModuleType, sources: Sequence[Source], found: Found, quick: bool) -> Row:
+    built: Row = module.build(sources, found, quick)
+    rows = [row for seeds in found.values() for row in seeds]
+    counted = {"seconds": cells.seconds(rows), "trials": max((len(seeds) for seeds in found.values()), default=0)}
+    return counted | built
 
 
-def paper_dim(n_labels: int) -> int:
-    """The paper's d': 400 for its small datasets, 3000 for the large ones."""
-    return 3000 if n_labels > MAX_LABELS_OF_SMALL_DATASETS else 400
+def name_of(module: ModuleType) -> str:
+    """The name of a table: learned_labels is learned-labels."""
+    return module.__name__.rpartition(".")[2].replace("_", "-")
 
 
 def pick(
@@ -87,13 +111,18 @@ def pick(
     among: Sequence[str] = (),
     fallback: str = "python-calls",
 ) -> list[Source]:
-    """The datasets of a table: the available ones that are in `among` (all, if it is empty), or else `fallback`.
+    """The datasets of a table: the available ones that are in `among`, or else `fallback`.
 
-    `only` names the datasets and overrides `among`. A quick run uses the first two and leaves out slow ones.
+    `only` names the datasets and overrides `among`. A quick run uses the first two and leaves out large ones. Datasets
+    of the paper are used wherever they are available.
     """
-    sources = [source for source in chosen(data, only) if only or not quick or source.name not in SLOW_DATASETS]
-    if among and not only:
-        listed = [source for source in sources if source.name in among]
+    sources = [
+        source
+        for source in chosen(data, only)
+        if only or not quick or source.published or source.rows <= MAX_ROWS_OF_QUICK_DATASETS
+    ]
+    if not only:
+        listed = [source for source in sources if source.name in among or source.published]
         sources = listed or [source for source in sources if source.name == fallback]
     return sources[:MAX_QUICK_DATASETS] if quick else sources
 
@@ -103,25 +132,60 @@ def load(source: Source) -> Dataset:
     return source.load()
 
 
-def finish(out: Path, table: str, jobs: Sequence[Job], seed: int, quick: bool, seeds: int = SEEDS) -> list[Row]:
-    """Train the networks of `jobs` that are not trained yet, with several seeds; return one row for each seed."""
-    wanted, setups = [], []
-    for job in jobs:
-        dataset = load(job.source)
-        count = 1 if quick or dataset.n_labels > MAX_LABELS_OF_SMALL_DATASETS else seeds
-        fewer = {"epochs": QUICK_EPOCHS} if quick and "epochs" in job.options else {}
-        for offset in range(count):
-            seeded = replace(job, options=job.options | fewer | {"seed": seed + offset})
-            wanted.append(cells.Cell(_key(seeded, dataset), partial(job.compute or train, seeded, out)))
-            setups.append(job.setup)
-    rows = cells.finish(out, table, wanted, shared_with=TRAINED_TABLES)
-    return [row | {"setup": setup} for row, setup in zip(rows, setups, strict=True)]
+def finish(out: Path, table: str, wanted: Sequence[Job], seed: int, quick: bool) -> Found:
+    """Train the networks that are not trained yet; return all of them."""
+    listed, places = [], []
+    for job in wanted:
+        for cell in wanted_cells(out, job, seed, quick):
+            listed.append(cell)
+            places.append((job.source.name, job.setup))
+    found = Found()
+    for place, row in zip(places, cells.finish(out, table, listed, shared_with=_tables()), strict=True):
+        found.setdefault(place, []).append(row)
+    return found
+
+
+def wanted_cells(out: Path, job: Job, seed: int, quick: bool) -> list[cells.Cell]:
+    """The cells of a job, one for each seed."""
+    fewer = {"epochs": networks.QUICK_EPOCHS} if quick and "epochs" in job.options else {}
+    dataset = load(job.source)
+    listed = []
+    for one in (seed + offset for offset in range(job.n_seeds(quick))):
+        seeded = replace(job, options=job.options | fewer | {"seed": one})
+        key = networks.key(seeded, one) | networks.data_key(dataset)
+        listed.append(cells.Cell(key, partial(job.compute or train, seeded, out), job.needs))
+    return listed
+
+
+def stored_cells(out: Path) -> dict[str, Row]:
+    """The finished cells of all tables, by what identifies them apart from the data."""
+    found: dict[str, Row] = {}
+    for name in _tables():
+        for cell in cells.read(out / f"{name}.jsonl").values():
+            key = {field: value for field, value in cell["key"].items() if field not in ("labels", "rows", "crc32")}
+            identity = cells.identity(key)
+            if identity not in found or len(cell["result"]) >= len(found[identity]["result"]):
+                found[identity] = cell
+    return found
+
+
+def _tables() -> Sequence[str]:
+    from holobind_paper.registry import TRAINED_TABLES
+
+    return TRAINED_TABLES
+
+
+def _row(cell: Row) -> Row:
+    return {**cell["key"], **cell["result"], "cell_seconds": cell["seconds"]}
+
+
+# One cell
 
 
 def train(job: Job, out: Path) -> Row:
     """Train one network and evaluate it on the test split; an interrupted training resumes from its last epoch."""
     dataset = load(job.source)
-    identity = zlib.crc32(repr(_key(job, dataset)).encode())
+    identity = zlib.crc32(repr((networks.key(job, job.options["seed"]), networks.data_key(dataset))).encode())
     checkpoint = out / f"unfinished-{identity:08x}.safetensors"
     model_config, train_config = split_options(job.options)
     try:
@@ -135,10 +199,12 @@ def train(job: Job, out: Path) -> Row:
 
 
 def evaluated(model: Model, source: Source) -> Row:
-    """All metrics on the test split, the number of parameters, and the validation curve."""
+    """All metrics on the test split, recall by frequency of labels, the number of parameters, the validation curve."""
     dataset = load(source)
     assert dataset.test is not None
-    row: Row = {"scores": model.evaluate(dataset.test, dataset=source.name).scores}
+    k = min(5, model.n_labels)
+    top = model.top_k(model.inputs_of(dataset.test), k)[1]
+    row: Row = scored(dataset, top, source.name)
     row["parameters"] = model.sizes()["parameters"]
     if training := model.metadata.get("training"):
         history = training["history"]
@@ -147,119 +213,118 @@ def evaluated(model: Model, source: Source) -> Row:
     return row
 
 
-def baseline(source: Source, kind: Literal["frequency", "random"], seed: int = 0) -> dict[str, list[float]]:
-    """The scores of a ranking that ignores the features: the most frequent labels for all rows, or random labels."""
-    dataset = load(source)
+def scored(dataset: Dataset, top: np.ndarray[Any, Any], name: str) -> Row:
+    """All metrics of the top labels of each test row, and recall@5 of labels by their frequency in training."""
+    assert dataset.test is not None
+    Y = dataset.test.Y
+    counts = np.bincount(dataset.train.Y.indices, minlength=dataset.n_labels)
+    present = np.bincount(Y.indices, minlength=dataset.n_labels)
+    row_of = np.repeat(np.arange(Y.shape[0]), top.shape[1])
+    truth = set(zip(np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr)).tolist(), Y.indices.tolist(), strict=True))
+    hits = [
+        label for place, label in zip(row_of.tolist(), top.ravel().tolist(), strict=True) if (place, label) in truth
+    ]
+    found = np.bincount(np.array(hits, dtype=np.int64), minlength=dataset.n_labels)
+    bands = {}
+    for band, fewest, most in FREQUENCY_BANDS:
+        inside = (counts >= fewest) & (counts <= (most or counts.max()))
+        if total := int(present[inside].sum()):
+            bands[band] = {"recall@5": 100 * int(found[inside].sum()) / total, "labels in test rows": total}
+    return {"scores": metrics.evaluate(Y, top, dataset.train.Y, dataset=name).scores, "bands": bands}
+
+
+def ranking(kind: str, source: Source) -> Job:
+    """A ranking that ignores the features: the most frequent labels for all rows ("frequency"), or labels at random."""
+    return Job(source, BASELINES[kind], {}, {"ranking": kind}, rank_without_features, seeds=1)
+
+
+BASELINES = {"frequency": "label frequency", "chance": "random ranking"}
+
+
+def rank_without_features(job: Job, out: Path) -> Row:
+    dataset = load(job.source)
     assert dataset.test is not None
     n_rows, n_labels = dataset.test.Y.shape
     k = min(5, n_labels)
-    if kind == "frequency":
+    if job.variant["ranking"] == "frequency":
         counts = np.bincount(dataset.train.Y.indices, minlength=n_labels)
         top = np.tile(np.argsort(-counts, kind="stable")[:k], (n_rows, 1))
     else:
-        generator = np.random.default_rng(seed)
+        generator = np.random.default_rng(job.options.get("seed", 0))
         top = np.stack([generator.choice(n_labels, k, replace=False) for _ in range(n_rows)])
-    return metrics.evaluate(dataset.test.Y, top, dataset.train.Y, dataset=source.name).scores
+    return scored(dataset, top, job.source.name)
 
 
-BASELINES: dict[str, Literal["frequency", "random"]] = {"label frequency": "frequency", "random ranking": "random"}
-
-
-def with_baselines(rows: Sequence[Row], sources: Sequence[Source], setups: Sequence[str], seed: int) -> list[Row]:
-    """One row for each dataset: the mean scores of all setups and of the two baselines."""
-    compared = []
-    for source in sources:
-        by_setup = {setup: of(rows, source.name, setup) for setup in setups}
-        by_setup |= {name: [{"scores": baseline(source, kind, seed)}] for name, kind in BASELINES.items()}
-        scores = {name: mean_scores(found) for name, found in by_setup.items()}
-        texts = {
-            name: {f"{m}@{k}": mean_text(found, f"{m}@{k}") for m, k in TABLE_METRICS}
-            for name, found in by_setup.items()
-        }
-        compared.append({"dataset": source.name, "seeds": len(by_setup[setups[0]]), "scores": scores, "texts": texts})
-    return compared
-
-
-TABLE_METRICS = (("P", 1), ("P", 5), ("PSP", 1), ("PSP", 5))
-
-
-def table_with_baselines(rows: Sequence[Row]) -> list[list[str]]:
-    header = ["dataset", "model", *(f"{m}@{k}" for m, k in TABLE_METRICS), "seeds"]
-    lines = [
-        [row["dataset"], name, *texts.values(), "" if name in BASELINES else row["seeds"]]
-        for row in rows
-        for name, texts in row["texts"].items()
-    ]
-    return result.table(header, lines)
-
-
-def of(rows: Sequence[Row], dataset: str, setup: str) -> list[Row]:
-    """The rows of one dataset and setup, one for each seed."""
-    return [row for row in rows if (row["dataset"], row["setup"]) == (dataset, setup)]
+# Means over seeds, as numbers and as text
 
 
 def mean(rows: Sequence[Row], metric: str) -> float:
     """The mean over seeds of a metric such as P@1."""
-    return statistics.fmean(_values(rows, metric))
+    return statistics.fmean(values(rows, metric))
 
 
 def mean_scores(rows: Sequence[Row]) -> dict[str, list[float]]:
     """The means over seeds of all metrics at all k."""
     return {
-        metric: [mean(rows, f"{metric}@{k + 1}") for k in range(len(values))]
-        for metric, values in rows[0]["scores"].items()
+        metric: [mean(rows, f"{metric}@{k + 1}") for k in range(len(found))]
+        for metric, found in rows[0]["scores"].items()
+    }
+
+
+def mean_bands(rows: Sequence[Row]) -> dict[str, dict[str, float]]:
+    """The means over seeds of recall@5 by frequency of labels; empty if a row has none."""
+    if not all("bands" in row for row in rows):
+        return {}
+    return {
+        band: {
+            "recall@5": statistics.fmean(row["bands"][band]["recall@5"] for row in rows),
+            "labels in test rows": found["labels in test rows"],
+        }
+        for band, found in rows[0]["bands"].items()
     }
 
 
 def mean_text(rows: Sequence[Row], metric: str) -> str:
-    """The mean over seeds, with the standard deviation if there are several."""
-    values = _values(rows, metric)
-    spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-    return f"{statistics.fmean(values):.1f}{spread}"
+    """The mean over seeds, with the standard deviation if there are several; "not run yet" without any."""
+    if not rows:
+        return NOT_RUN
+    found = values(rows, metric)
+    spread = f" ± {statistics.stdev(found):.1f}" if len(found) > 1 else ""
+    return f"{statistics.fmean(found):.1f}{spread}"
 
 
-def command(name: str, seed: int, quick: bool, data: Path | None, only: Sequence[str] | None) -> str:
-    """The command line that computes a table; DIR stands for the user's folder of datasets."""
-    line = result.command(name, seed, quick) + " --data DIR" * (data is not None)
-    return line + "".join(f" --only {dataset}" for dataset in only or ())
-
-
-def _values(rows: Sequence[Row], metric: str) -> list[float]:
+def values(rows: Sequence[Row], metric: str) -> list[float]:
+    """A metric of each seed."""
     name, _, k = metric.partition("@")
     return [row["scores"][name][: int(k)][-1] for row in rows]  # with fewer than k labels, at all of them
 
 
-def _key(job: Job, dataset: Dataset) -> dict[str, Any]:
-    """Everything the result depends on: a checksum of the data, and the options that differ from the defaults."""
-    train = dataset.train
-    checksum = zlib.crc32(train.Y.indices.tobytes(), zlib.crc32(train.X.data.tobytes()))
+def means_of_setups(found: Found, dataset: str, setups: Sequence[str]) -> Row:
+    """The mean scores and texts of the setups that are finished."""
+    finished = {setup: found[dataset, setup] for setup in setups if found[dataset, setup]}
     return {
-        "dataset": job.source.name,
-        "model": _title(job),
-        "seed": job.options["seed"],
-        "labels": dataset.n_labels,
-        "rows": len(train),
-        "crc32": f"{checksum:08x}",
-        "options": _changed(job.options),
+        "scores": {setup: mean_scores(rows) for setup, rows in finished.items()},
+        "texts": {
+            setup: {f"{m}@{k}": mean_text(found[dataset, setup], f"{m}@{k}") for m, k in TABLE_METRICS}
+            for setup in setups
+        },
+        "seeds": {setup: len(found[dataset, setup]) for setup in setups},
     }
 
 
-def _changed(options: Mapping[str, Any]) -> Options:
-    return {
-        name: list(value) if isinstance(value, tuple) else value
-        for name, value in options.items()
-        if name != "seed" and value != OPTIONS[name].default
-    }
+def table_of_setups(rows: Sequence[Row]) -> list[list[str]]:
+    """A line for each dataset and setup, also where it is not run yet."""
+    header = ["dataset", "model", *(f"{m}@{k}" for m, k in TABLE_METRICS), "seeds"]
+    lines = [
+        [row["dataset"], setup, *texts.values(), row["seeds"][setup]]
+        for row in rows
+        for setup, texts in row["texts"].items()
+    ]
+    return result.table(header, lines)
 
 
-def _title(job: Job) -> str:
-    """A short name of the network, for readers of the JSONL file and the progress bar."""
-    config, _ = split_options(job.options)
-    if config.closed_form:
-        return "ridge + kNN" if config.uses_knn else "ridge"
-    words = [config.network, *(str(size) for size in config.hidden or ()), config.loss or "softmax"]
-    if config.head == "holographic":
-        words += [config.codebook, str(config.dim), *(f"trainable {name}" for name in config.trainable)]
-    if job.compute is not None:
-        words.append(job.setup)
-    return ", ".join(words)
+def command(name: str, seed: int, quick: bool, data: Path | None, only: Sequence[str] | None) -> str:
+    """The command line that computes a table; DIR stands for the user's folder of datasets."""
+    named = "accuracy --preset authors" if name == "authors" else name
+    line = result.command(named, seed, quick) + " --data DIR" * (data is not None)
+    return line + "".join(f" --only {dataset}" for dataset in only or ())

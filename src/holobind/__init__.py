@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from holobind.algebra import similarity as similarity
     from holobind.algebra import unbind as unbind
     from holobind.algebra import unitary as unitary
+    from holobind.codebooks import AbsoluteCodebook as AbsoluteCodebook
     from holobind.codebooks import BiasedCodebook as BiasedCodebook
     from holobind.codebooks import Codebook as Codebook
     from holobind.codebooks import CodebookEmbedding as CodebookEmbedding
@@ -79,7 +80,8 @@ _MODULES = {
 }
 _NAMES = {
     "algebra": "bind bundle identity inverse involution permute power random similarity unbind unitary",
-    "codebooks": "BiasedCodebook Codebook CodebookEmbedding DenseCodebook OneHotCodebook OrbitCodebook RandomCodebook",
+    "codebooks": "AbsoluteCodebook BiasedCodebook Codebook CodebookEmbedding DenseCodebook OneHotCodebook "
+    "OrbitCodebook RandomCodebook",
     "data": "Dataset Split",
     "errors": "DataError DTypeError ExpressionError FileError HolobindError LabelError OptionError ShapeError "
     "UnknownNameError",

@@ -49,6 +49,20 @@ class Targets:
             classes = y if kind == "classes" else (label for row in y for label in row)
         return cls(kind, sorted_labels(classes))
 
+    def known(self, y: Any) -> tuple[Any, int]:
+        """y without the labels that are not among `classes`, and how many labels that leaves out.
+
+        A row of the kind "names" keeps its other labels. Other kinds are given back as they are.
+        """
+        kind, rows = _read(y)
+        if kind != self.kind or not self.named:
+            return y, 0
+        known = set(self.classes.tolist())
+        if kind == "classes":
+            return y, int(sum(label not in known for label in rows.tolist()))
+        kept = [tuple(label for label in row if label in known) for row in rows]
+        return kept, sum(map(len, rows)) - sum(map(len, kept))
+
     def to_csr(self, y: Any) -> CsrArray:
         """y as a matrix of ones.  Shapes: -> sparse (rows, L) int32"""
         kind, y = _read(y)

@@ -1,6 +1,7 @@
 """The scikit-learn estimator: `training.learn` behind fit, predict and score."""
 
 import sys
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +15,15 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from holobind import model as models
+from holobind._columns import as_list, as_texts
 from holobind._targets import Targets, sorted_labels, top_k_matrix
 from holobind._types import CsrArray, FloatArray, IntArray
 from holobind.data import Split
-from holobind.data.csr import check_ids, from_arrays
-from holobind.errors import DataError, FileError
+from holobind.data.batches import Examples
+from holobind.data.csr import check_ids, clear_rows, from_arrays
+from holobind.errors import DataError, FileError, OptionError
 from holobind.label_sets import Objective
+from holobind.predictions import NO_CALIBRATION
 from holobind.training.config import OPTIONS, ModelConfig, TrainConfig, TrainState, split_options
 from holobind.training.learning import Callbacks, learn, partial_fit
 
@@ -27,7 +31,7 @@ from holobind.training.learning import Callbacks, learn, partial_fit
 def _has_probabilities(estimator: "HolographicClassifier") -> bool:
     model = getattr(estimator, "model_", None)
     if model is not None and model.calibration is None:
-        raise AttributeError(models.NO_CALIBRATION)
+        raise AttributeError(NO_CALIBRATION)
     return True
 
 
@@ -40,16 +44,23 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         clf.top_k(X, 5)         scores and label ids, best first
         clf.save("model.safetensors")
 
-    X is a matrix of features, sparse or dense, or with text=True a list of texts, whose tf-idf becomes part of the
-    model; with network="cnn" or "lstm", their tokenizer does. y is one of
+    X is a matrix of features, sparse or dense, or texts, whose tf-idf becomes part of the model; with network="cnn" or
+    "lstm", their tokenizer does. Texts come as a list, an array, a generator, or a column of pandas, polars, Arrow or a
+    Hugging Face dataset; the columns of a frame of texts are joined. y is one of
 
     - a vector with one class for each row;
     - a list of sets (or lists, or tuples) of label names;
     - an indicator matrix, sparse or dense. A list of lists of 0 and 1, all of one length, is also read as an indicator,
       as everywhere in scikit-learn: give label ids as sets.
 
+    y may be a column or a generator, too.
+
     Parameters
     ----------
+    text : X must be texts. False takes texts where X has them.
+    vectorizer : for texts, a TfidfVectorizer, CountVectorizer or HashingVectorizer of scikit-learn that makes the
+        features, in place of our own tf-idf. A copy of it is fitted. Its settings must be plain, because a model file
+        stores them as JSON: a function, such as tokenizer=, is refused.
     threshold : predict a label where its score is above this. None chooses the number of labels of each row by
         `objective`; a model without probabilities predicts as many as a training row has on average. It has no effect
         where y has one class for each row.
@@ -62,7 +73,11 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     ----------
     model_ : the `holobind.Model`
     classes_ : the label names in order of their ids; 0 to L - 1 for an indicator
-    n_features_in_, feature_names_in_ : as everywhere in scikit-learn, but not with text=True
+    n_features_in_, feature_names_in_ : as everywhere in scikit-learn, but not where X has texts
+
+    A row without any word or feature that the model knows says nothing about its labels. `predict` gives it no label
+    where y has label sets or is an indicator; one class a row has to be some class, the best on average. The other
+    methods return the scores of such a row, which are the same for all of them. The first time, a warning says so.
 
     It passes scikit-learn's `check_estimator` without exemptions. `GridSearchCV` inspects y to choose its folds and
     refuses label sets: give it folds, cv=KFold(5), or an indicator.
@@ -89,6 +104,9 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         feature_dropout: float | None = None,
         normalise: bool = True,
         text: bool = False,
+        analyzer: str = "auto",
+        encoder: str | Path | None = None,
+        encoder_weight: float | None = None,
         l2: float | None = None,
         knn_weight: float | None = None,
         rare_label_boost: float = 0.1,
@@ -105,6 +123,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         batch_size: int | None = None,
         learning_rate: float | None = None,
         feature_learning_rate: float | None = None,
+        label_learning_rate: float | None = None,
         warmup: float = 0.05,
         weight_decay: float = 0.0,
         clip_norm: float = 1.0,
@@ -113,6 +132,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         metric: str = "P@1",
         precision: str = "32-true",
         time_limit: float | None = None,
+        vectorizer: Any = None,
         threshold: float | None = None,
         objective: str = "micro-f1",
         verbose: bool = False,
@@ -129,6 +149,9 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.feature_dropout = feature_dropout
         self.normalise = normalise
         self.text = text
+        self.analyzer = analyzer
+        self.encoder = encoder
+        self.encoder_weight = encoder_weight
         self.l2 = l2
         self.knn_weight = knn_weight
         self.rare_label_boost = rare_label_boost
@@ -145,6 +168,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.batch_size = batch_size
         self.learning_rate = learning_rate
         self.feature_learning_rate = feature_learning_rate
+        self.label_learning_rate = label_learning_rate
         self.warmup = warmup
         self.weight_decay = weight_decay
         self.clip_norm = clip_norm
@@ -153,6 +177,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.metric = metric
         self.precision = precision
         self.time_limit = time_limit
+        self.vectorizer = vectorizer
         self.threshold = threshold
         self.objective = objective
         self.verbose = verbose
@@ -170,7 +195,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         all rows so far. That is less accurate than solving all rows at once, the more so the smaller the calls are, but
         their order does not matter. Rows are stored for kNN only if `knn_weight` is given, or if `fit` came before. Any
         other network is trained for one pass at a constant learning rate, with nothing held out and a new optimiser.
-        The vocabulary of a model with text=True is that of the first call.
+        The vocabulary of a model of texts is that of the first call.
         """
         config, train_config = self._configs()
         if not hasattr(self, "model_"):
@@ -180,6 +205,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             )
         if classes is not None and not np.array_equal(sorted_labels(classes), self.classes_):
             raise DataError("classes are others than in the first call of partial_fit; call fit to start anew")
+        y = as_list(y)
         split = self._split(X, self.targets_.to_csr(y), y)
         partial_fit(self.model_, split, config, train_config, self.n_updates_)
         self.n_updates_ += 1
@@ -192,12 +218,14 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """
         inputs, objective = self._inputs(X), Objective.parse(self.objective)
         if self.targets_.kind != "classes" and self.threshold is not None:
-            return self.targets_.from_csr(self.model_.labels_above(inputs, self.threshold))
-        if self.targets_.kind != "classes" and self.model_.calibration is not None:
-            ids = self.model_.choose(inputs, objective).ids
+            found = self.model_.labels_above(inputs, self.threshold)
+        elif self.targets_.kind != "classes" and self.model_.calibration is not None:
+            found = top_k_matrix(self.model_.choose(inputs, objective).ids, self.model_.n_labels)
         else:
-            ids = self.model_.top_k(inputs, self._labels_per_row())[1]
-        return self.targets_.from_csr(top_k_matrix(ids, self.model_.n_labels))
+            found = top_k_matrix(self.model_.top_k(inputs, self._labels_per_row())[1], self.model_.n_labels)
+        if self.targets_.kind != "classes" and (empty := inputs.empty_rows()).any():
+            found = clear_rows(found, empty)
+        return self.targets_.from_csr(found)
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
@@ -232,9 +260,18 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return scores[:, 1] - scores[:, 0] if binary else scores
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """P@1: the fraction of rows whose best label is right. For one class a row, this is the accuracy."""
+        """P@1: the fraction of rows whose best label is right. For one class a row, this is the accuracy.
+
+        Labels that training did not have cannot be predicted: they count as misses, and a warning says how many.
+        """
+        y = as_list(y)
         best = self.top_k(X, 1)[1][:, 0]
         check_consistent_length(best, y, sample_weight)
+        y, n_unseen = self.targets_.known(y)
+        if n_unseen:
+            warnings.warn(
+                f"{n_unseen:,} labels of y were not seen in training; they count as misses", UserWarning, stacklevel=2
+            )
         if self.targets_.kind == "classes":
             right = self.classes_[best] == np.asarray(y)
         else:
@@ -253,9 +290,9 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.model_.save(path)
 
     @classmethod
-    def load(cls, path: str | Path) -> "HolographicClassifier":
-        """The estimator of a model file, also of one that the command line wrote."""
-        model = models.load(path)
+    def load(cls, path: str | Path, *, encoder: str | Path | None = None) -> "HolographicClassifier":
+        """The estimator of a model file, also of one that the command line wrote; `encoder` as in `holobind.load`."""
+        model = models.load(path, encoder=encoder)
         targets, options = (model.metadata.get(name, {}) for name in ("estimator", "config"))
         try:
             known = {name: _python_value(value) for name, value in dict(options).items() if name in OPTIONS}
@@ -263,6 +300,8 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             threshold = dict(targets).get("threshold")
             known |= {"text": model.reads_texts, "threshold": threshold and float(threshold)}
             estimator = cls(**known, objective=str(dict(targets).get("objective", "micro-f1")))
+            if model.tfidf is not None:
+                estimator.vectorizer = model.tfidf.unfitted()
             estimator._adopt(model, Targets.from_json(targets, model.label_names, model.n_labels))
         except (DataError, TypeError, ValueError) as error:
             raise FileError(f"{path} has no valid options of an estimator: {error}") from error
@@ -285,15 +324,27 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def _fit(
         self, X: Any, y: Any, config: ModelConfig, train_config: TrainConfig, classes: Iterable[Any] | None = None
     ) -> Self:
+        y = as_list(y)
         targets = Targets.of(y, classes)
         split = self._split(X, targets.to_csr(y), y, reset=True)
+        features = None
+        if self.vectorizer is not None:
+            from holobind.data.vectorizers import SklearnFeatures
+
+            if split.texts is None or config.reads_tokens:
+                raise OptionError("vectorizer makes features of texts: give text=True, and network 'linear' or 'fc'")
+            features, rows = SklearnFeatures.fit(self.vectorizer, split.texts)
+            split, config = replace(split, X=rows), replace(config, text=None)
+        elif split.texts is not None and not config.reads_tokens:
+            config = replace(config, text=True)
         callbacks = Callbacks(on_solve=_report_solving, on_train=_report_training) if self.verbose else None
-        model = learn(split, config, train_config, label_names=targets.label_names, callbacks=callbacks)
+        model = learn(split, config, train_config, label_names=targets.label_names, tfidf=features, callbacks=callbacks)
         self._adopt(model, targets)
         return self
 
     def _adopt(self, model: models.Model, targets: Targets) -> None:
         self.model_, self.targets_, self.classes_, self.n_updates_ = model, targets, targets.classes, 1
+        self._warned = False
         if model.tfidf is None and model.network.n_features is not None:
             self.n_features_in_ = model.network.n_features
 
@@ -301,20 +352,33 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """Rows as `learn` takes them."""
         inputs = self._checked(X, reset)
         check_consistent_length(inputs, y)
-        if self.text:
+        if isinstance(inputs, list):
             no_features = from_arrays(np.empty(0, np.float32), np.empty(0), np.zeros(len(inputs) + 1), (len(inputs), 0))
             return Split(no_features, Y, inputs)
         return Split(inputs, Y)
 
-    def _inputs(self, X: Any) -> Any:
+    def _inputs(self, X: Any) -> Examples:
         check_is_fitted(self)
-        return self._checked(X, reset=False)
+        examples = self.model_.examples(self._checked(X, reset=False))
+        n_empty = int(examples.empty_rows().sum())
+        if n_empty and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{n_empty} of {len(examples)} rows have no word or feature that the model knows: they get no labels, "
+                "or the most likely class",
+                stacklevel=3,
+            )
+        return examples
 
     def _checked(self, X: Any, reset: bool) -> Any:
-        if self.text:
-            texts = models.as_texts(X)
-            if texts is None:
-                raise DataError(f"with text=True, X is a list of texts; got {type(X).__name__}")
+        """X as a list of texts, or as a matrix of features."""
+        wants_texts = self.text if reset else self.text or self.model_.reads_texts
+        X = as_list(X)
+        texts = None if sparse.issparse(X) else as_texts(X)
+        if wants_texts and texts is None:
+            reason = "with text=True" if self.text else "for a model of texts"
+            raise DataError(f"{reason}, X is a list of texts; got {type(X).__name__}")
+        if texts or wants_texts:
             return texts
         if sparse.issparse(X):
             check_ids(X, "X")  # before scikit-learn converts it

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from holobind._types import CsrArray, FloatArray
+from holobind.data.analyzers import is_unspaced, normal_form, word_spans
 from holobind.data.batches import Examples, SparseExamples, TokenExamples
-from holobind.data.tfidf import TFIDF_WORD_PATTERN
 from holobind.networks import FC
 from holobind.networks.fc import SparseLinear
 from holobind.ridge_knn import RidgeKnn
@@ -38,7 +39,7 @@ N_SHARED = 5  # features that a neighbour has in common with the row, strongest 
 class Part:
     """A part of a score.
 
-    kind      "feature", "token", "training row", "trees", "label trees", "bias" or "rest"
+    kind      "feature", "token", "embedding", "training row", "trees", "label trees", "bias" or "rest"
     name      the word, the feature's id, or the number of the training row
     value     what it adds to the score
     details   of a feature its id and value; of a training row its weight, its labels and features in common
@@ -121,8 +122,8 @@ class Explanation:
             pieces = [(part.name, part.value) for _, part in sorted(tokens, key=lambda pair: pair[0])]
             return [each for piece in pieces for each in (piece, (" ", 0.0))]
         text = self.text or ""
-        spans = [match.span() for match in TFIDF_WORD_PATTERN.finditer(text.replace("_", " "))]
-        words = [text[first:last].lower() for first, last in spans]
+        spans = word_spans(text)
+        words = [normal_form(text[first:last]) for first, last in spans]
         values = np.zeros(len(words))
         for part in self.parts:
             if part.kind == "feature":
@@ -137,17 +138,25 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Names:
-    """The words in which an explanation is given: names of labels and features, and tokens of a tokenizer."""
+    """The words in which an explanation is given: names of labels and features, and tokens of a tokenizer.
+
+    embedding   the first feature that is a dimension of a sentence embedding; they make one part together
+    """
 
     labels: Sequence[str] | None = None
     features: Sequence[str] | None = None
     tokens: Sequence[str] | None = None
+    embedding: int | None = None
 
     def label(self, i: int) -> str | int:
         return i if self.labels is None else self.labels[i]
 
     def feature(self, i: int) -> str:
         return f"feature {i}" if self.features is None else self.features[i]
+
+    def has_name(self, i: int) -> bool:
+        """Whether a feature means something by itself; a dimension of an embedding does not."""
+        return self.embedding is None or i < self.embedding
 
 
 def explain(
@@ -169,10 +178,7 @@ def explain_ridge_knn(network: RidgeKnn, x: CsrArray, labels: Sequence[int], nam
     found = []
     for label, vector in zip(labels, vectors, strict=True):
         scores = parts.scores(vector)
-        listed = [
-            Part("feature", names.feature(int(f)), float(value), {"feature": int(f), "input": round(float(at), 6)})
-            for f, at, value in zip(x.indices, x.data, scores.features, strict=True)
-        ]
+        listed = _list_features(x, scores.features, names)
         for row, (ids, details), value in zip(parts.rows.tolist(), rows, scores.neighbours, strict=True):
             listed.append(Part("training row", f"row {row}", float(value), {**details, "has label": label in ids}))
         if label in raised:
@@ -232,10 +238,19 @@ def _feature_parts(pairs: Sequence[tuple[Any, Tensor, Tensor]], examples: Exampl
     effect = np.zeros(len(ids))
     for layer, _, gradient in pairs:
         effect += (layer.weight[ids] @ gradient[0]).detach().double().numpy() * x.data
-    return [
+    return _list_features(x, effect, names)
+
+
+def _list_features(x: CsrArray, values: NDArray[np.float64], names: Names) -> list[Part]:
+    """A part for each feature of a row, and one for all dimensions of a sentence embedding.  Shapes: (1, f), (m)"""
+    named = np.array([names.has_name(int(f)) for f in x.indices], bool)
+    listed = [
         Part("feature", names.feature(int(f)), float(value), {"feature": int(f), "input": round(float(at), 6)})
-        for f, at, value in zip(x.indices, x.data, effect, strict=True)
+        for f, at, value in zip(x.indices[named], x.data[named], values[named], strict=True)
     ]
+    if not named.all():
+        listed.append(Part("embedding", "sentence embedding", float(values[~named].sum())))
+    return listed
 
 
 def _token_parts(pairs: Sequence[tuple[Any, Tensor, Tensor]], examples: TokenExamples, names: Names) -> list[Part]:
@@ -262,7 +277,7 @@ def _describe_rows(
         shared = {
             f: value[f] * at
             for f, at in zip(X.indices[entries].tolist(), X.data[entries].tolist(), strict=True)
-            if f in value
+            if f in value and names.has_name(f)
         }
         strongest = sorted(shared, key=lambda f: -shared[f])[:N_SHARED]
         details = {
@@ -280,10 +295,14 @@ def _largest_first(parts: list[Part]) -> list[Part]:
 
 
 def _occurrences(name: str, words: Sequence[str]) -> list[int]:
-    """Places of the words that have a feature: a word, a prefix with a star, or words with blanks between them."""
+    """Places of the words that have a feature: words with blanks between them, a prefix with a star, or an n-gram."""
     if name.endswith("*"):
         return [i for i, word in enumerate(words) if word.startswith(name[:-1])]
-    sought = name.split(" ")
+    sought = list(name) if is_unspaced(name) else name.split(" ")
     n = len(sought)
     places = [i for i in range(len(words) - n + 1) if list(words[i : i + n]) == sought]
-    return sorted({i + j for i in places for j in range(n)})
+    return sorted({i + j for i in places for j in range(n)}) or [
+        i
+        for i, word in enumerate(words)
+        if name in f" {word} "  # an n-gram of letters, with blanks at the ends
+    ]

@@ -8,7 +8,7 @@ model.evaluate(split)          every metric on a split of a dataset
 model.save(path), load(path)   one .safetensors file (`model_file`)
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,40 +18,41 @@ import torch
 from scipy import sparse
 from torch import Tensor, nn
 
-from holobind import explanation, metrics, model_file
+from holobind import metrics, model_file
+from holobind._columns import as_list, as_texts
 from holobind._threads import threaded
 from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback, RowIndex
-from holobind.calibration import N_CONTEXT, Calibration, calibrate, n_candidates
+from holobind.calibration import Calibration
 from holobind.codebooks.ragged import checked_labels
-from holobind.codebooks.ranking import merge_top_k
 from holobind.data import Split, Tfidf
 from holobind.data.batches import Examples, SparseExamples, prediction_batches
 from holobind.data.csr import checked_csr
 from holobind.errors import DataError, OptionError
 from holobind.heads import Head
 from holobind.heads.added_scores import AddedScores, Scorer
-from holobind.label_filter import Allowed, Label, RankedLabels, allowed_labels, label_ids, ranked_labels
-from holobind.label_sets import Objective, Ranking, all_probabilities, choose_sets, evaluate_sets
+from holobind.label_filter import Allowed
+from holobind.label_sets import evaluate_sets
 from holobind.networks import Network
+from holobind.predictions import LabelPredictions, distributed_top_k
 
 if TYPE_CHECKING:
+    from holobind.data.encoder_features import EncoderFeatures
     from holobind.data.tokenizer import Tokenizer
+    from holobind.data.vectorizers import SklearnFeatures
 
 Inputs = Any  # a scipy sparse matrix, a dense array, or a sequence of texts
 Result = TypeVar("Result")
 
 MAX_BATCH_ROWS, MIN_BATCH_ROWS = 2048, 64  # of prediction; a last batch may have fewer
 DEFAULT_MAX_TOKENS = 500  # of a text
-NO_CALIBRATION = (
-    "this model has no calibrated probabilities: no rows were held out when it was trained, or too few; "
-    "`Model.calibrate` makes them from labelled rows"
-)
 
 
-class Model(nn.Module):
+class Model(LabelPredictions, nn.Module):
     """A network and its head, with what they need to take raw inputs and to name labels.
 
     frequencies   how often each label occurs in training
+    tfidf         how texts become features
+    encoder       embeddings of texts that are features beside those of `tfidf`
     label_order   the label of each of the head's outputs, where the head orders labels differently
     metadata      how it was made: options, data, metrics; any JSON. A file does not keep "timings"
     calibration   of scores to probabilities, by rows that were held out; None if there were none
@@ -68,7 +69,8 @@ class Model(nn.Module):
         frequencies: metrics.Frequencies,
         *,
         normalise: bool = True,
-        tfidf: Tfidf | None = None,
+        tfidf: "Tfidf | SklearnFeatures | None" = None,
+        encoder: "EncoderFeatures | None" = None,
         tokenizer: "Tokenizer | None" = None,
         max_tokens: int = DEFAULT_MAX_TOKENS,
         label_names: Sequence[str] | None = None,
@@ -79,7 +81,7 @@ class Model(nn.Module):
     ) -> None:
         super().__init__()
         self.network, self.head = network, head
-        self.frequencies, self.normalise, self.tfidf = frequencies, normalise, tfidf
+        self.frequencies, self.normalise, self.tfidf, self.encoder = frequencies, normalise, tfidf, encoder
         self.tokenizer, self.max_tokens = tokenizer, max_tokens
         self.label_names = None if label_names is None else list(label_names)
         self.metadata, self.calibration, self.allowed = metadata or {}, calibration, allowed
@@ -96,7 +98,7 @@ class Model(nn.Module):
         return None if self._label_order is None else self._label_order.cpu().numpy()
 
     @property
-    def n_labels(self) -> int:
+    def n_labels(self) -> int:  # type: ignore[override] # a plain attribute of the mixin
         return self.head.n_labels
 
     @property
@@ -122,26 +124,39 @@ class Model(nn.Module):
     def top_k_of_output(self, h: Tensor, k: int, *, distributed: bool = False) -> tuple[Tensor, Tensor]:
         """The k best labels of the network's outputs h.  Shapes: (rows, in) -> 2 x (rows, k)"""
         with torch.inference_mode():
-            scores, found = _distributed_top_k(self.head, h, k) if distributed else self.head.top_k(h, k)
+            scores, found = distributed_top_k(self.head, h, k) if distributed else self.head.top_k(h, k)
             return scores, found if self._label_order is None else self._label_order[found]
 
-    def examples(self, inputs: Inputs) -> Examples:
-        """Inputs as the network takes them. They are rows of features, or texts if the model reads texts."""
+    def examples(self, inputs: Inputs, *, cache: bool = False, on_progress: ProgressCallback | None = None) -> Examples:
+        """Inputs as the network takes them. They are rows of features, or texts if the model reads texts.
+
+        `empty_rows()` of the examples says which of them have no feature that the model knows.
+
+        cache   keep the embeddings of an encoder in the cache directory
+        """
+        if hasattr(inputs, "empty_rows"):
+            return inputs
+        inputs = as_list(inputs)
         texts = as_texts(inputs)
         if texts is not None and self.tokenizer is not None:
             return self.tokenizer.encode(texts, self.max_tokens)
         if texts and self.tfidf is None:
             raise DataError("this model was trained on features and cannot read texts; give it rows of features")
         if texts is not None and self.tfidf is not None:
-            return SparseExamples(self.tfidf.transform(texts), self.normalise)
+            X = self.tfidf.transform(texts)
+            if self.encoder is not None:
+                X = self.encoder.append_to(X, texts, cache=cache, on_progress=on_progress)
+            return SparseExamples(X, self.normalise)
         wanted = self.network.n_features
         if wanted is None:
             raise DataError("this model reads texts; got features")
-        X: Any = sparse.csr_array((0, wanted), dtype=np.float32) if texts is not None else _feature_rows(inputs)
-        if X.ndim != 2 or X.shape[1] != wanted:
+        rows: Any = sparse.csr_array((0, wanted), dtype=np.float32) if texts is not None else _feature_rows(inputs)
+        if rows.ndim != 2 or rows.shape[1] != wanted:
             hint = "" if self.tfidf is None else ", which it makes from texts: give it texts, or train with --no-text"
-            raise DataError(f"this model reads {wanted} features a row{hint}; got a matrix of shape {X.shape}")
-        return SparseExamples(checked_csr(X, "the features"), self.normalise)  # each feature once: rows have a length
+            raise DataError(f"this model reads {wanted} features a row{hint}; got a matrix of shape {rows.shape}")
+        return SparseExamples(
+            checked_csr(rows, "the features"), self.normalise
+        )  # each feature once: rows have a length
 
     def map_outputs(
         self,
@@ -153,11 +168,12 @@ class Model(nn.Module):
     ) -> Iterator[tuple[RowIndex, Result]]:
         """Apply `then` to a head and the network's outputs, batch by batch: yields (rows, result); each row comes once.
 
-        The head is the model's, with the scores that the network adds for these rows. On the CPU, batches run in parallel, each on one thread.
+        The head is the model's, with the scores that the network adds for these rows. On the CPU, batches run in
+        parallel, each on one thread.
 
         parallel   False: one batch after the other, as collective operations of several processes need it
         """
-        examples = inputs if hasattr(inputs, "batch") else self.examples(inputs)
+        examples = self.examples(inputs)
         done = 0
 
         def work(rows: RowIndex) -> tuple[RowIndex, Result]:
@@ -181,168 +197,6 @@ class Model(nn.Module):
         finally:
             self.train(was_training)
 
-    def top_k(
-        self,
-        inputs: Inputs,
-        k: int = 5,
-        *,
-        exclude: Iterable[Label] = (),
-        only: Iterable[Label] | None = None,
-        distributed: bool = False,
-        on_progress: ProgressCallback | None = None,
-    ) -> tuple[FloatArray, IntArray]:
-        """The k best labels of each row: their scores, best first, and their ids.  Shapes: -> 2 x (rows, k)
-
-        exclude, only   names or ids of labels that may not be predicted, or of all that may
-        distributed     all processes of torch.distributed call this with the same inputs; each scores a range of the
-                        labels, and all get the same result
-        """
-        ranking = self.rank(
-            inputs, k, exclude=exclude, only=only, distributed=distributed, on_progress=on_progress, calibrated=False
-        )
-        return ranking.scores, ranking.ids
-
-    def rank(
-        self,
-        inputs: Inputs,
-        k: int = 5,
-        *,
-        exclude: Iterable[Label] = (),
-        only: Iterable[Label] | None = None,
-        distributed: bool = False,
-        on_progress: ProgressCallback | None = None,
-        calibrated: bool = True,
-    ) -> Ranking:
-        """The k best labels of each row with their scores and calibrated probabilities, as `top_k`."""
-        allowed = allowed_labels(self.n_labels, self.label_names, exclude, only, self.allowed)
-        n_allowed = self.n_labels if allowed is None else int(allowed.sum())
-        if not 1 <= k <= n_allowed:
-            raise OptionError(f"k must be from 1 to the number of labels, {n_allowed}; got {k}")
-        examples = inputs if hasattr(inputs, "batch") else self.examples(inputs)
-        n, width = len(examples), min(N_CONTEXT, self.n_labels)
-        scores, ids, context = np.empty((n, k), np.float32), np.empty((n, k), np.int64), np.empty((n, width))
-        mask = None if allowed is None else torch.from_numpy(allowed)
-        if mask is not None and self._label_order is not None:
-            mask = mask[self._label_order.cpu()]
-
-        def best(head: Scorer, h: Tensor) -> RankedLabels:
-            with torch.inference_mode():
-                if distributed and mask is None:
-                    found = RankedLabels(*_distributed_top_k(head, h, max(k, width)), h[:0])
-                    found = RankedLabels(found.scores[:, :k], found.labels[:, :k], found.scores[:, :width])
-                else:
-                    found = ranked_labels(head, h, k, None if mask is None else mask.to(h.device))
-                order = self._label_order
-                return found if order is None else found._replace(labels=order[found.labels])
-
-        for index, found in self.map_outputs(examples, best, on_progress, parallel=not distributed):
-            scores[index], ids[index] = found.scores.float().cpu().numpy(), found.labels.cpu().numpy()
-            context[index] = found.best.float().cpu().numpy()
-        calibration = self.calibration if calibrated else None
-        return Ranking(scores, ids, None if calibration is None else calibration(scores, context))
-
-    def choose(
-        self,
-        inputs: Inputs,
-        objective: str | Objective = "micro-f1",
-        *,
-        exclude: Iterable[Label] = (),
-        only: Iterable[Label] | None = None,
-        min_probability: float = 0.0,
-        on_progress: ProgressCallback | None = None,
-    ) -> Ranking:
-        """The labels that each row gets, best first, as many as the objective wants; others have id -1.
-
-        objective         "micro-f1", "sample-f1", "precision=0.8" or "recall=0.8" (`holobind.label_sets`)
-        min_probability   labels below it are left out
-
-        Shapes: -> (rows, k) each, with k the size of the largest set, and at least 1
-        """
-        objective, calibration = Objective.parse(objective), self._calibrated()
-        allowed = allowed_labels(self.n_labels, self.label_names, exclude, only, self.allowed)
-        k = min(self._n_candidates(), self.n_labels if allowed is None else int(allowed.sum()))
-        ranking = self.rank(inputs, k, exclude=exclude, only=only, on_progress=on_progress)
-        return choose_sets(ranking, objective, calibration, min_probability)
-
-    def candidates(
-        self, inputs: Inputs, objective: str | Objective = "micro-f1", *, on_progress: ProgressCallback | None = None
-    ) -> tuple[Ranking, IntArray]:
-        """The ranking that `choose` chooses from, and the ids it chooses, -1 for no label.
-
-        A model without probabilities chooses as many labels as a training row has on average.
-        """
-        objective = Objective.parse(objective)
-        n_allowed = self.n_labels if self.allowed is None else int(self.allowed.sum())
-        ranking = self.rank(inputs, min(self._n_candidates(), n_allowed), on_progress=on_progress)
-        if self.calibration is None:
-            counts, n_rows = self.frequencies
-            return ranking, ranking.ids[:, : max(round(counts.sum() / max(n_rows, 1)), 1)]
-        return ranking, choose_sets(ranking, objective, self.calibration).ids
-
-    def predict_proba(self, inputs: Inputs) -> FloatArray:
-        """The calibrated probability of every label; 0 for labels that may not be predicted.  Shapes: -> (rows, L)"""
-        probabilities = all_probabilities(self._calibrated(), self.scores(inputs))
-        if self.allowed is not None:
-            probabilities[:, ~self.allowed] = 0
-        return probabilities
-
-    def explain(
-        self, inputs: Inputs, labels: Sequence[Label] | None = None, k: int = 1
-    ) -> "list[explanation.Explanation]":
-        """Which words or features, and which training rows, made the scores of labels: parts that add up to them.
-
-        inputs   one text in a list, or one row of features
-        labels   names or ids; None: the k best labels
-
-        For the default model, and for linear networks, the parts are exact; for other networks they are gradient x
-        input (`holobind.explanation`).
-        """
-        examples = self.examples(inputs)
-        if len(examples) != 1:
-            raise DataError(f"explain takes one text in a list, or one row of features; got {len(examples)}")
-        scores = self.scores(inputs)[0]
-        if labels is None:
-            ids = self.top_k(inputs, min(k, self.n_labels))[1][0].tolist()
-        else:
-            ids = label_ids("explain", labels, self.n_labels, self.label_names).tolist()
-        p = None if self.calibration is None else all_probabilities(self.calibration, scores[None].copy())[0]
-        features = None if self.tfidf is None else self.tfidf.words
-        tokens = None if self.tokenizer is None else self.tokenizer.tokens
-        names = explanation.Names(self.label_names, features, tokens)
-        head_ids = self.head_label_ids(torch.tensor(ids)).tolist()
-        method, parts = explanation.explain(self.network, self.head, examples, head_ids, names)
-        texts = as_texts(inputs)
-        text = texts[0] if texts else None
-        return [
-            explanation.Explanation.of(i, names, scores, p, method, found, text)
-            for i, found in zip(ids, parts, strict=True)
-        ]
-
-    def calibrate(self, inputs: Inputs, Y: CsrArray) -> None:
-        """Fit the calibration to labelled rows that the model was not trained on.  Shapes: Y (rows, L)"""
-        allowed, self.allowed = self.allowed, None
-        try:
-            found = calibrate(lambda k: self.top_k(inputs, k), checked_csr(Y, "Y", self.n_labels))
-        finally:
-            self.allowed = allowed
-        self.calibration = found or self.calibration
-
-    def restrict(self, *, exclude: Iterable[Label] = (), only: Iterable[Label] | None = None) -> None:
-        """Set for good which labels may be predicted; without arguments, all labels may again.
-
-        A file keeps it. Requests may exclude more labels, and not allow others.
-        """
-        self.allowed = allowed_labels(self.n_labels, self.label_names, exclude, only)
-
-    def _calibrated(self) -> Calibration:
-        if self.calibration is None:
-            raise OptionError(NO_CALIBRATION)
-        return self.calibration
-
-    def _n_candidates(self) -> int:
-        counts, n_rows = self.frequencies
-        return n_candidates(float(counts.sum()) / max(n_rows, 1), self.n_labels)
-
     def scores(self, inputs: Inputs) -> FloatArray:
         """The score of every label.  Shapes: -> (rows, L)"""
         examples = self.examples(inputs)
@@ -355,9 +209,7 @@ class Model(nn.Module):
         """All labels above the threshold that may be predicted, as an indicator matrix.  Shapes: -> sparse (rows, L)"""
         examples = self.examples(inputs)
         rows, labels = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for index, (found, offsets) in self.map_outputs(
-            examples, lambda head, h: head.labels_above(h, threshold)
-        ):
+        for index, (found, offsets) in self.map_outputs(examples, lambda head, h: head.labels_above(h, threshold)):
             rows.append(np.repeat(index, np.diff(offsets.cpu().numpy(), append=len(found))))
             labels.append((found if self._label_order is None else self._label_order[found]).cpu().numpy())
         at = np.concatenate(rows), np.concatenate(labels)
@@ -382,12 +234,13 @@ class Model(nn.Module):
                       does not know counts as missed
         distributed   as in `top_k`
         """
-        inputs, (Y, _) = self.inputs_of(split), self.labels_of(split, label_names)
+        Y, _ = self.labels_of(split, label_names)
+        examples = self.examples(self.inputs_of(split), cache=True, on_progress=on_progress)
         counts = np.pad(self.frequencies.counts, (0, Y.shape[1] - self.n_labels))
         frequencies = metrics.Frequencies(counts, self.frequencies.n_rows)
         n_allowed = self.n_labels if self.allowed is None else int(self.allowed.sum())
         width = k if self.calibration is None else max(k, self._n_candidates())
-        ranking = self.rank(inputs, min(width, n_allowed), distributed=distributed, on_progress=on_progress)
+        ranking = self.rank(examples, min(width, n_allowed), distributed=distributed, on_progress=on_progress)
         trained = frequencies if frequencies.n_rows > 2 else None
         found = metrics.evaluate(Y, ranking.ids, trained, k=k, dataset=dataset)
         return found if self.calibration is None else replace(found, **evaluate_sets(ranking, Y, self.calibration))
@@ -445,26 +298,17 @@ class Model(nn.Module):
         model_file.write(path, self, dtype)
 
 
-def load(path: str | Path) -> Model:
-    """Read a model that `Model.save` wrote. A FileError says what is wrong with any other file."""
-    return Model(**model_file.read(path)).eval()
+def load(path: str | Path, *, encoder: str | Path | None = None) -> Model:
+    """Read a model that `Model.save` wrote. A FileError says what is wrong with any other file.
 
-
-def _distributed_top_k(head: Scorer, h: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Merge the top k of each process's range of labels; each process receives 12 k bytes a row from each other."""
-    if not torch.distributed.is_initialized():
-        return head.top_k(h, k)
-    rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
-    ranges = [head.label_range(r, world_size) for r in range(world_size)]
-    gathered: list[list[Tensor]] = []
-    for mine in head.top_k(h, k, labels=ranges[rank]):
-        padded = mine.new_zeros(len(h), k)  # a range may have fewer than k labels
-        padded[:, : mine.shape[1]] = mine
-        gathered.append([torch.empty_like(padded) for _ in range(world_size)])
-        torch.distributed.all_gather(gathered[-1], padded)
-    sizes = [min(k, last - first) for first, last in ranges]
-    found = [(scores[:, :n], ids[:, :n]) for scores, ids, n in zip(*gathered, sizes, strict=True)]
-    return merge_top_k(found, k)
+    encoder   where the sentence encoder of the model is, if not where it was in training
+    """
+    model = Model(**model_file.read(path)).eval()
+    if encoder is not None:
+        if model.encoder is None:
+            raise OptionError(f"{path} has no sentence encoder; leave out the encoder")
+        model.encoder.use(encoder)
+    return model
 
 
 def _relabel(Y: CsrArray, new_ids: IntArray, n_labels: int) -> CsrArray:
@@ -478,20 +322,6 @@ def _n_parameters(layer: nn.Module) -> int:
     if isinstance(layer, Network):
         return layer.n_parameters()
     return sum(p.numel() for name, p in layer.named_parameters() if name in ("weight", "bias"))
-
-
-def as_texts(inputs: Inputs) -> list[str] | None:
-    """The inputs as a list, if they are texts, or if there are none."""
-    if isinstance(inputs, str):
-        raise DataError(f"texts come in a list; got one text, {inputs[:40]!r}")
-    if getattr(inputs, "ndim", None) == 1 and hasattr(inputs, "tolist"):  # an array, or a column of a table
-        inputs = inputs.tolist()
-    if not isinstance(inputs, Sequence) or (inputs and not isinstance(inputs[0], str)):
-        return None
-    for i, text in enumerate(inputs):
-        if not isinstance(text, str):
-            raise DataError(f"the first input is a text, but number {i + 1} is {type(text).__name__}")
-    return list(inputs)
 
 
 def _feature_rows(inputs: Inputs) -> Any:

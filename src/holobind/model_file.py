@@ -5,6 +5,10 @@ The file is a `_storage` file of kind "model". Its header:
     network    {"class": "ridge_knn", "fc", "cnn" or "lstm", and its `config`}
     head       {"class": "holographic", "dim", "codebook", "seed", "loss", "trainable"} or {"class": "linear", "loss"}
     normalise  whether rows of features are scaled to length 1
+    tfidf      of a model with tf-idf features: {"analyzer": "word", "char" or "plain"}. Files of 0.1 have none:
+               plain if no word of the vocabulary ends in a star
+    vectorizer of a model with features of scikit-learn's, in place of tfidf: {"kind", "settings"}
+    encoder    of a model with sentence embeddings beside these features: {"name", "digest", "dim", "weight"}
     tokenizer  of a text network: {"kind", "lowercase", "max_tokens", "merges": how many}
     calibration   where rows were held out: parameters of the probabilities (`calibration.Calibration`)
     metadata   how the model was made: data, options, metrics; any JSON. "timings" are not stored, so that a model
@@ -18,9 +22,9 @@ and its tensors:
     n_rows              (1) int64, the number of training rows
     label_order         (L) int32, the label of each of the head's outputs, where the head orders labels differently
     label_names         where known: UTF-8 lines, compressed, as uint8
-    allowed             (L) uint8, compressed: 1 for labels that may be predicted, where not all may
-    words, idf          of a model with tf-idf features: its vocabulary as lines, compressed, and (words) float32;
-                        prefixes of words end in a star; a vocabulary without prefixes counts every word once
+    allowed             (ceil(L / 8)) uint8: a bit for each label, 1 if it may be predicted, where not all may
+    words, idf          of a model with features of texts: its vocabulary as lines, compressed, and (words) float32;
+                        prefixes of words end in a star. A vectorizer may have no idf, or neither
     tokens, merges      of a text network: its tokenizer's, as lines, compressed; a merge is two tokens and a blank
 
 A file is refused unless every number in it is finite, every tensor has the shape that the rest of the file implies, and
@@ -49,7 +53,9 @@ from holobind.networks import FC, AttentionLstm, Network, XmlCnn
 from holobind.ridge_knn import RidgeKnn
 
 if TYPE_CHECKING:
+    from holobind.data.encoder_features import EncoderFeatures
     from holobind.data.tokenizer import Tokenizer
+    from holobind.data.vectorizers import SklearnFeatures
 
 VERSION = 2
 NETWORKS: dict[str, type[Network]] = {network.kind: network for network in (RidgeKnn, FC, XmlCnn, AttentionLstm)}
@@ -66,7 +72,8 @@ class Stored(Protocol):
     head: Head
     frequencies: metrics.Frequencies
     normalise: bool
-    tfidf: Tfidf | None
+    tfidf: "Tfidf | SklearnFeatures | None"
+    encoder: "EncoderFeatures | None"
     tokenizer: "Tokenizer | None"
     max_tokens: int
     label_names: list[str] | None
@@ -106,12 +113,14 @@ def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
     if model.label_order is not None:
         tensors["label_order"] = torch.from_numpy(model.label_order.astype(np.int32))
     if model.allowed is not None:
-        tensors["allowed"] = torch.from_numpy(model.allowed.astype(np.uint8))
+        tensors["allowed"] = torch.from_numpy(np.packbits(model.allowed))
     if model.label_names is not None:
         tensors["label_names"] = storage.pack_lines(model.label_names)
-    if model.tfidf is not None:
-        tensors |= {"words": storage.pack_lines(model.tfidf.words), "idf": torch.from_numpy(model.tfidf.idf)}
-    header = {
+    if model.tfidf is not None and model.tfidf.words:
+        tensors["words"] = storage.pack_lines(model.tfidf.words)
+    if model.tfidf is not None and model.tfidf.idf is not None:
+        tensors["idf"] = torch.from_numpy(model.tfidf.idf)
+    header: dict[str, Any] = {
         "network": {"class": network.kind, **network.config()},
         "head": model.head.config(),
         "normalise": model.normalise,
@@ -119,13 +128,18 @@ def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
     }
     if model.calibration is not None:
         header["calibration"] = model.calibration.as_json()
+    if isinstance(model.tfidf, Tfidf):
+        header["tfidf"] = {"analyzer": model.tfidf.analyzer}
+    elif model.tfidf is not None:
+        header["vectorizer"] = model.tfidf.config()
+    if model.encoder is not None:
+        header["encoder"] = model.encoder.config()
     if network.reads_tokens:
         if model.tokenizer is None:
             raise OptionError("a model with a text network is saved with its tokenizer; give it one")
         header["tokenizer"], packed = _pack_tokenizer(model.tokenizer, model.max_tokens)
         tensors |= packed
     compress = [f"network.{name}" for name in network.compressed_tensors]
-    compress += ["allowed"] if model.allowed is not None else []
     storage.write(path, "model", VERSION, header, tensors, compress)
 
 
@@ -153,7 +167,7 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor], file_bytes: in
     order = _take_label_order(tensors, kind, n_labels)
     allowed = _take_allowed(tensors, n_labels) if "allowed" in tensors else None
     names = _take_lines(tensors, "label_names", n_labels) if "label_names" in tensors else None
-    tfidf = _take_tfidf(tensors, config.get("n_features")) if "words" in tensors else None
+    tfidf, encoder = _take_text_features(header, tensors, config.get("n_features"))
     tokenizer = {}
     if NETWORKS[kind].reads_tokens:
         tokenizer = _take_tokenizer(header["tokenizer"], tensors, config["vocab_size"])
@@ -185,6 +199,7 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor], file_bytes: in
         "frequencies": frequencies,
         "normalise": header["normalise"],
         "tfidf": tfidf,
+        "encoder": encoder,
         "label_names": names,
         "label_order": order,
         "metadata": header["metadata"],
@@ -224,18 +239,50 @@ def _take_label_order(tensors: dict[str, Tensor], kind: str, n_labels: int) -> I
 
 
 def _take_allowed(tensors: dict[str, Tensor], n_labels: int) -> Allowed:
-    allowed = _take(tensors, "allowed", torch.uint8).numpy()
-    if len(allowed) != n_labels or allowed.max() != 1:
-        raise FileError(f"its allowed labels are not 0 or 1 for each of {n_labels} labels, with one 1 at least")
-    return allowed.astype(bool)
+    packed = _take(tensors, "allowed", torch.uint8).numpy()
+    bits = np.unpackbits(packed).astype(bool)
+    if len(packed) != -(-n_labels // 8) or not bits[:n_labels].any() or bits[n_labels:].any():
+        raise FileError(f"its allowed labels are not a bit for each of {n_labels} labels, with one 1 at least")
+    return bits[:n_labels]
 
 
-def _take_tfidf(tensors: dict[str, Tensor], n_features: Any) -> Tfidf:
-    idf = _take(tensors, "idf", torch.float32)
-    tfidf = Tfidf(_take_lines(tensors, "words", len(idf)), idf.numpy())
-    if len(idf) != n_features:
-        raise FileError(f"it has {len(idf)} words for a network of {str(n_features)[:20]} features")
-    return tfidf
+def _take_text_features(
+    header: dict[str, Any], tensors: dict[str, Tensor], n_features: Any
+) -> tuple["Tfidf | SklearnFeatures | None", "EncoderFeatures | None"]:
+    """How texts become features: tf-idf or a vectoriser of scikit-learn, and embeddings beside it."""
+    encoder = _encoder(header["encoder"]) if "encoder" in header else None
+    dim = 0 if encoder is None else encoder.dim
+    if "vectorizer" in header:
+        from holobind.data.vectorizers import SklearnFeatures
+
+        if type(n_features) is not int or n_features <= dim:
+            raise FileError("its vectorizer belongs to a network without features")
+        weights = _take(tensors, "idf", torch.float32).numpy() if "idf" in tensors else None
+        names = _take_lines(tensors, "words", n_features - dim) if "words" in tensors else []
+        vectorizer = SklearnFeatures(**header["vectorizer"], words=names, idf=weights)
+        _check_n_features(vectorizer.n_features + dim, n_features)
+        return vectorizer, encoder
+    if "words" in tensors:
+        idf = _take(tensors, "idf", torch.float32)
+        words = _take_lines(tensors, "words", len(idf))
+        has_prefixes = any(word.endswith("*") for word in words)
+        settings = header.get("tfidf", {"analyzer": "word" if has_prefixes else "plain"})
+        _check_n_features(len(words) + dim, n_features)
+        return Tfidf(words, idf.numpy(), **settings), encoder
+    if encoder is not None:
+        raise FileError("it has an encoder without a vocabulary")
+    return None, None
+
+
+def _encoder(config: dict[str, Any]) -> "EncoderFeatures":
+    from holobind.data.encoder_features import EncoderFeatures
+
+    return EncoderFeatures(**config)
+
+
+def _check_n_features(n: int, n_features: Any) -> None:
+    if n != n_features:
+        raise FileError(f"it has {n} words for a network of {str(n_features)[:20]} features")
 
 
 def _pack_tokenizer(tokenizer: "Tokenizer", max_tokens: int) -> tuple[dict[str, Any], dict[str, Tensor]]:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-FILE = Path(__file__).parents[2] / "benchmarks" / "campaign.py"
-SPEC = importlib.util.spec_from_file_location("campaign", FILE)
+FILE = Path(__file__).parents[2] / "benchmarks" / "campaign_inputs.py"
+SPEC = importlib.util.spec_from_file_location("campaign_inputs", FILE)
 campaign = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(campaign)
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("campaign")
-    campaign._make_examples(place)
+    campaign.make_examples(place)
     return place
 
 

@@ -1,6 +1,7 @@
 """Mistakes and mishaps of a shell: each ends with its exit code and at most one line, never with a traceback."""
 
-import random
+import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from holobind.cli import main as cli
 HOLOBIND = f"{sys.executable} -m holobind"
 ASK = "ask red*cat --query red"
 MANY_DIGITS = "9" * 5000
-INTERRUPTIONS = 6
+INTERRUPT_SECONDS = (0.02, 0.3, 0.8, 1.5)  # after the start of `main`
 
 # (the rest of the command, in a shell; exit code; text on stderr, where "" stands for nothing at all)
 SHELL = {
@@ -32,32 +33,83 @@ SHELL = {
 }
 
 
-@pytest.mark.parametrize("name", SHELL)
-def test_a_mishap_of_a_stream(name):
-    rest, code, text = SHELL[name]
-    script = f"set -o pipefail; export PYTHONIOENCODING=ascii:strict; {HOLOBIND} {rest}"
-    found = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False, timeout=120)
-    assert found.returncode == code, found.stderr
-    assert found.stderr.count("\n") == bool(text) and text in found.stderr
-
-
-def test_an_interrupt_at_any_time_gives_130_and_no_traceback():
-    """Random times in a fixed range: imports of typer, imports of torch, reading standard input."""
-    draw = random.Random(5)
-    for _ in range(INTERRUPTIONS):
-        process = subprocess.Popen(
-            [sys.executable, "-c", "import holobind.cli.main as m; print(flush=True); m.main()", "ask"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+@pytest.fixture(scope="module")
+def shells():
+    """All of them, side by side: most of their time is the start of an interpreter."""
+    script = "set -o pipefail; export PYTHONIOENCODING=ascii:strict; "
+    return {
+        name: subprocess.Popen(
+            ["bash", "-c", f"{script}{HOLOBIND} {rest}"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        process.stdout.readline()
-        time.sleep(0.02 + draw.random() * 1.5)
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-        assert process.returncode == 130, err
-        assert "Traceback" not in err and "holobind: stopped" in err
+        for name, (rest, _, _) in SHELL.items()
+    }
+
+
+@pytest.mark.parametrize("name", SHELL)
+def test_a_mishap_of_a_stream(shells, name):
+    _, code, text = SHELL[name]
+    _, err = shells[name].communicate(timeout=120)
+    assert shells[name].returncode == code, err
+    assert err.count("\n") == bool(text) and text in err
+
+
+@pytest.mark.parametrize("seconds", INTERRUPT_SECONDS)
+def test_an_interrupt_at_any_time_gives_130_and_no_traceback(seconds):
+    """While typer is imported, while torch is imported, while standard input is read."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import holobind.cli.main as m; print(flush=True); m.main()", "ask"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    process.stdout.readline()
+    time.sleep(seconds)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "Traceback" not in err and "holobind: stopped" in err
+
+
+BAR_AND_INTERRUPT = """
+import sys, time
+from holobind.cli import main as cli
+from holobind.cli import terminal
+terminal.PROGRESS_DELAY_SECONDS = 0.0
+
+def work():
+    with terminal.progress() as report:
+        while True:
+            report("working hard", 0.5)
+            time.sleep(0.01)
+
+cli._run = work
+cli.main()
+"""
+
+
+def test_an_interrupt_of_a_visible_progress_bar_gives_130(tmp_path):
+    """On a terminal of its own: the bar is drawn by a thread, and ends with the command."""
+    ours, its = os.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", BAR_AND_INTERRUPT],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=its,
+        env=os.environ | {"TERM": "xterm"},
+    )
+    os.close(its)
+    shown = b""
+    while b"working hard" not in shown:
+        shown += os.read(ours, 1 << 16)
+    process.send_signal(signal.SIGINT)
+    with contextlib.suppress(OSError):  # which is how a terminal ends on Linux
+        while more := os.read(ours, 1 << 16):
+            shown += more
+    os.close(ours)
+    assert process.wait(60) == 130
+    assert b"Traceback" not in shown and shown.count(b"holobind: stopped") == 1
+    assert shown.rindex(b"\x1b[?25h") > shown.rindex(b"\x1b[?25l")  # the cursor is visible again
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +118,7 @@ def toy(tmp_path_factory):
     folder = tmp_path_factory.mktemp("toy")
     data.write(data.synthetic("bibtex", scale=0.05), folder / "data")
     hb.learn(data.load(folder / "data").train, hb.ModelConfig(l2=1.0)).save(folder / "model")
+    (folder / "wide.txt").write_text("2 16777216 16777216\n0 0:1\n1 1:1\n")
     return folder
 
 
@@ -86,12 +139,15 @@ MISTAKES = [
     ("inspect {}/\x1b[31m", "\\x1b[31m is not a file"),
     ("evaluate {}/data {}/model", "is not a file"),
     ("predict {}/model {}/data/test.txt --threshold nan", "--threshold must be a number"),
-    ("train {}/model --out {}/new", "neither labels"),
+    ("train {}/model --out {}/new", "expected lines like"),
     ("train {}/missing --out {}/new", "no such file"),
     ("train {}/data --dim 1000000000000 --out {}/new", "dim must be a whole number from 1 to 2^28"),
     ("train {}/data --dim 200000000 --out {}/new", "take a smaller dim"),
     ("train {}/data --dim 200000000 --knn-weight 0 --out {}/new", "take a smaller dim"),
     ("train {}/data --network fc --hidden 200000000,200000000 --out {}/new", "take a smaller dim, hidden"),
+    ("train {}/wide.txt --out {}/new", "34,359,738,368 weights"),
+    ("train {}/wide.txt --knn-weight 0 --out {}/new", "take a smaller dim"),
+    ("train {}/wide.txt --network fc --out {}/new", "and the optimiser's state take"),
     (f"train {{}}/data --dim {MANY_DIGITS[:4000]} --out {{}}/new", "dim must be"),
     (f"train {{}}/data --network fc --metric P@{MANY_DIGITS} --out {{}}/new", "metric must be"),
     ("train {}/data --seed 9999999999999999999999 --out {}/new", "seed must be"),
@@ -99,6 +155,37 @@ MISTAKES = [
     ("train {}/data --knn-weight 1e300 --out {}/new", "knn_weight must be"),
     ("train {}/data --word-vectors none --out {}/new", "word_vectors belongs to network cnn and lstm"),
     ("train {}/data --network fc --filters 3 --out {}/new", "filters belongs to network cnn"),
+    ("compare {}/missing --out {}", "no such file"),
+    ("compare {}/model --out {}", "neither labels"),
+    ("compare {}/data --out {}/model", "cannot be made a directory"),
+    ("compare {}/data --out {} --epochs 0", "--epochs"),
+    ("compare {}/data --out {} --time-limit -1", "--time-limit"),
+    ("compare {}/data --out {} --seed 9999999999999999999999", "seed must be"),
+    ("data convert {}/missing {}/new", "no such file"),
+    ("data convert {}/data {}/data", "already exists"),
+    ("data convert {}/data {}/model", "already exists"),
+    ("data convert {}/data {}/new --to pickle", "format 'pickle' is unknown"),
+    ("data convert {}/data {}/new --compression rar", "compression 'rar' is unknown"),
+    ("data convert {}/data {}/new.jsonl", "one file, and this dataset has a test split"),
+    ("data convert {}/data {}/new --to jsonl", "texts"),
+    ("data convert {}/data/train.txt {}/data/train.txt", "the same file as"),
+    ("data convert {}/data {}/model/new", "model/new: "),
+    ("data fetch nonsense", "'nonsense'"),
+    ("data fetch bibtex --file {}/missing", "no such file"),
+    ("data fetch bibtex --url http://example.org/x.zip", "is not encrypted"),
+    ("data fetch bibtex --url nonsense", "begins with https"),
+    ("data fetch bibtex --file {}/model --url https://example.org/x.zip", "give a file or an address, not both"),
+    ("data fetch bibtex --max-download x", "write it like"),
+    ("data make synthetic nonsense --out {}/new", "'nonsense'"),
+    ("data make synthetic bibtex --scale nan --out {}/new", "scale"),
+    ("data make synthetic bibtex --scale 1e9 --out {}/new", "take a smaller scale"),
+    ("data make synthetic bibtex --scale -1 --out {}/new", "scale"),
+    ("data make synthetic bibtex --scale 0.01 --seed -1 --out {}/new", "seed"),
+    ("data make synthetic bibtex --scale 0.01 --out {}/data", "already exists"),
+    ("data make synthetic bibtex --scale 0.01 --out {}/new --to pickle", "format 'pickle' is unknown"),
+    ("data make python-calls --packages no_such_package --out {}/new", "is not installed"),
+    ("data make python-calls --packages a.b --out {}/new", "without dots"),
+    ("data make python-calls --packages typer --out {}/data", "already exists"),
     ("paper capacity --seed 9999999999999999999999", "--seed"),
     ("paper compression --out {}/model", "cannot be made a folder"),
 ]

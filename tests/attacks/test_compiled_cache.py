@@ -3,6 +3,7 @@
 import ctypes
 import shutil
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,12 @@ def compiled_files(folder):
     return sorted(folder.rglob("*.nb[ic]"))
 
 
+COMMANDS = (
+    "data make synthetic bibtex --scale 0.02 --out data",
+    "train data --out m.safetensors --l2 1 --dim 64",
+    "predict m.safetensors data/test.txt --out predictions",
+    "inspect m.safetensors --json",
+)
 EVERYTHING = """
     import pwd, sys
     if "HOME" not in __import__("os").environ:
@@ -51,12 +58,7 @@ EVERYTHING = """
         pwd.getpwuid = unknown
     import holobind
     from holobind.cli.main import main
-    for arguments in (
-        "data make synthetic bibtex --scale 0.02 --out data",
-        "train data --out m.safetensors --l2 1 --dim 64",
-        "predict m.safetensors data/test.txt --out predictions",
-        "inspect m.safetensors --json",
-    ):
+    for arguments in {commands!r}:
         sys.argv = ["holobind", *arguments.split()]
         try:
             main()
@@ -66,13 +68,17 @@ EVERYTHING = """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the rights of root can be taken on Linux")
-@pytest.mark.parametrize("home", [None, "missing", "."])
-def test_everything_works_where_neither_the_package_nor_the_home_can_be_written(installed, tmp_path, home):
+@pytest.mark.parametrize(("home", "commands"), [(None, COMMANDS), ("missing", COMMANDS[:1]), (".", COMMANDS[:1])])
+def test_everything_works_where_neither_the_package_nor_the_home_can_be_written(installed, tmp_path, home, commands):
+    """Which home there is matters to the place of the cache alone: without any, all verbs are tried."""
     child = run_child(
-        EVERYTHING, setup=let_permissions_bind, cwd=tmp_path, PYTHONPATH=str(installed),
+        EVERYTHING.format(commands=commands) + KERNEL,
+        setup=let_permissions_bind, cwd=tmp_path, PYTHONPATH=str(installed),
         HOME=home and str(installed / home), NUMBA_CACHE_DIR=None, XDG_CACHE_HOME=None, HOLOBIND_CACHE=None,
     )  # fmt: skip
-    assert child.returncode == 0 and (tmp_path / "predictions").stat().st_size, child.stderr
+    assert child.returncode == 0 and child.stdout.endswith(RESULT), child.stderr
+    assert (tmp_path / "data" / "test.txt").stat().st_size
+    assert (tmp_path / "predictions").exists() == (len(commands) > 1)
     assert child.stderr.count(NOT_CACHED) == 1 and "Traceback" not in child.stderr
     assert not (tmp_path / "~").exists()
 
@@ -114,24 +120,50 @@ def a_directory(file):
     file.mkdir()
 
 
-@pytest.mark.parametrize("suffix", [".nbi", ".nbc"])
-@pytest.mark.parametrize("damage", [emptied, truncated, other_bytes, a_directory])
-def test_damaged_files_of_the_cache_are_compiled_again(warm_cache, tmp_path, suffix, damage):
-    shutil.copytree(warm_cache, tmp_path / "cache")
-    for file in compiled_files(tmp_path / "cache"):
-        if file.suffix == suffix:
-            damage(file)
-    child = run_child(KERNEL, NUMBA_CACHE_DIR=str(tmp_path / "cache"))
-    assert child.returncode == 0 and child.stdout == RESULT, child.stderr
-    if damage is not a_directory:  # it is replaced
-        assert child.stderr == "" and all(file.stat().st_size > 50 for file in compiled_files(tmp_path / "cache"))
+DAMAGES = [(suffix, damage) for suffix in (".nbi", ".nbc") for damage in (emptied, truncated, other_bytes, a_directory)]
+FORKS = """
+    import os, sys
+    import numba
+    import holobind  # which imports no kernel yet
+    for folder in {folders!r}:
+        sys.stdout.flush()
+        if os.fork() == 0:
+            os.environ["NUMBA_CACHE_DIR"] = numba.config.CACHE_DIR = folder
+            sys.stdout = open(folder + ".out", "w")
+            os.dup2(os.open(folder + ".err", os.O_CREAT | os.O_WRONLY), 2)
+{kernel}
+            sys.stdout.flush()
+            os._exit(0)
+        os.wait()
+"""
 
 
 @pytest.fixture(scope="module")
-def warm_cache(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("numba")
-    assert run_child(KERNEL, NUMBA_CACHE_DIR=str(folder)).returncode == 0 and compiled_files(folder)
-    return folder
+def damaged(tmp_path_factory):
+    """A copy of a filled cache for each damage, after a process has used it. All are forks of one interpreter."""
+    place = tmp_path_factory.mktemp("numba")
+    assert run_child(KERNEL, NUMBA_CACHE_DIR=str(place / "warm")).returncode == 0 and compiled_files(place / "warm")
+    folders = [place / str(number) for number in range(len(DAMAGES))]
+    for folder, (suffix, damage) in zip(folders, DAMAGES, strict=True):
+        shutil.copytree(place / "warm", folder)
+        for file in compiled_files(folder):
+            if file.suffix == suffix:
+                damage(file)
+    kernel = textwrap.indent(textwrap.dedent(KERNEL), " " * 12)
+    child = run_child(
+        FORKS.format(folders=list(map(str, folders)), kernel=kernel), NUMBA_CACHE_DIR=str(place / "unused")
+    )
+    assert child.returncode == 0, child.stderr
+    return folders
+
+
+@pytest.mark.parametrize("number", range(len(DAMAGES)), ids=[f"{suffix} {d.__name__}" for suffix, d in DAMAGES])
+def test_damaged_files_of_the_cache_are_compiled_again(damaged, number):
+    folder, (_, damage) = damaged[number], DAMAGES[number]
+    assert folder.with_suffix(".out").read_text() == RESULT, folder.with_suffix(".err").read_text()
+    if damage is not a_directory:  # it is replaced
+        assert folder.with_suffix(".err").read_text() == ""
+        assert all(file.stat().st_size > 50 for file in compiled_files(folder))
 
 
 def _twice_indented(code):

@@ -1,81 +1,30 @@
 """Hostile servers and archives: nothing is installed, nothing is left, nothing is written elsewhere."""
 
 import hashlib
-import http.server
 import io
 import json
 import os
-import subprocess
-import sys
 import tarfile
-import threading
 import zipfile
 
 import pytest
+from helpers.commands import run
+from helpers.server import TEST, TRAIN, Server, fetched, serving, zip_of
 
 from holobind import data
 from holobind.data import files, registry
 from holobind.data.archives import unpack
 from holobind.errors import DataError, HolobindError, OptionError
 
-TRAIN, TEST = b"3 5 4\n0 1:1\n1 2:1\n2 3:1\n", b"2 5 4\n3 0:1\n 4:1\n"
-TOY = data.Published("Toy", 3, 2, 5, 4, 1.0, 1.0, 2)
-
-
-class Server(http.server.BaseHTTPRequestHandler):
-    """Serves `content`, redirects to `location`, or sends bytes without an end."""
-
-    content, location = b"", ""
-
-    def do_GET(self):
-        if self.path == "/redirect":
-            self.send_response(302)
-            self.send_header("Location", self.location)
-            self.end_headers()
-            return
-        self.send_response(200)
-        if self.path == "/liar":
-            self.send_header("Content-Length", str(10**15))
-        elif self.path != "/endless":
-            self.send_header("Content-Length", str(len(self.content)))
-        self.end_headers()
-        try:
-            self.wfile.write(self.content)
-            while self.path == "/endless":
-                self.wfile.write(bytes(1 << 16))
-        except OSError:
-            pass  # the client has hung up
-
-    def log_message(self, *args):
-        pass
-
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOLOBIND_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setitem(registry.PUBLISHED, "toy", TOY)
-    Server.content = zip_of(("Toy/train.txt", TRAIN), ("Toy/test.txt", TEST))
-    running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{running.server_address[1]}"
-    running.shutdown()
-    running.server_close()
-    thread.join()
+    with serving(tmp_path / "cache", monkeypatch) as address:
+        yield address
 
 
 def left(tmp_path):
-    """What is in the folder of fetched datasets."""
-    folder = tmp_path / "cache" / "datasets"
-    return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
-
-
-def zip_of(*members):
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-        for member, text in members:
-            archive.writestr(member, text)
-    return content.getvalue()
+    return fetched(tmp_path / "cache")
 
 
 # Servers
@@ -142,23 +91,12 @@ def test_the_checksum_is_always_shown_and_compared_if_given(server, tmp_path):
     assert left(tmp_path) == ["toy"] and (tmp_path / "mine.zip").exists()
 
 
-def test_the_command_prints_the_checksum_of_a_refused_file_too(server, tmp_path):
+def test_the_command_prints_the_checksum_of_a_refused_file_too(capsys, server, tmp_path):
     (tmp_path / "mine.zip").write_bytes(Server.content)
-    command = [
-        sys.executable,
-        "-m",
-        "holobind",
-        "data",
-        "fetch",
-        "bibtex",
-        "--file",
-        str(tmp_path / "mine.zip"),
-        "--json",
-    ]
-    done = subprocess.run(command, env={**os.environ}, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 2 and done.stdout == ""
-    assert f"SHA-256 {hashlib.sha256(Server.content).hexdigest()}\n" in done.stderr
-    assert "but Bibtex is published with" in done.stderr and (tmp_path / "mine.zip").exists()
+    code, out, err = run(capsys, "data", "fetch", "bibtex", "--file", tmp_path / "mine.zip", "--json")
+    assert code == 2 and out == ""
+    assert f"SHA-256 {hashlib.sha256(Server.content).hexdigest()}\n" in err
+    assert "but Bibtex is published with" in err and (tmp_path / "mine.zip").exists()
 
 
 # Archives
@@ -277,12 +215,7 @@ def test_valid_tar_archives_are_installed(server, tmp_path, mode):
     assert left(tmp_path) == ["toy"]
 
 
-def test_the_json_of_fetch_has_the_checksum(server, tmp_path, monkeypatch):
-    from typer.testing import CliRunner
-
-    from holobind.cli.data import app
-
+def test_the_json_of_fetch_has_the_checksum(capsys, server, tmp_path):
     (tmp_path / "mine.zip").write_bytes(Server.content)
-    done = CliRunner().invoke(app, ["fetch", "toy", "--file", str(tmp_path / "mine.zip"), "--json"])
-    assert done.exit_code == 0
-    assert json.loads(done.stdout)["sha256"] == hashlib.sha256(Server.content).hexdigest()
+    code, out, _ = run(capsys, "data", "fetch", "toy", "--file", tmp_path / "mine.zip", "--json")
+    assert code == 0 and json.loads(out)["sha256"] == hashlib.sha256(Server.content).hexdigest()

@@ -6,7 +6,6 @@ import io
 import json
 import lzma
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -14,15 +13,19 @@ import zipfile
 
 import numpy as np
 import pytest
+from helpers.child import run_child
+from helpers.commands import is_one_line_error, run
 from helpers.twins import nearest
 from scipy import sparse
 
+import holobind as hb
 from holobind import data
 from holobind.cli import stream
 from holobind.data import _block_reader, files, sparse_text
 from holobind.data._block_reader import nearest_float32
 from holobind.data.npz import read_npz
 from holobind.errors import DataError, HolobindError
+from holobind.training.config import split_options
 
 MEMORY_BYTES = 3 << 30  # address space of a process that reads a hostile file; the libraries alone take half of it
 
@@ -34,27 +37,6 @@ def refused(path, **options):
     message = str(caught.value)
     assert "\n" not in message and len(message) < 500 + len(str(path))
     return message
-
-
-def run_limited(*arguments, seconds=60, stdin=subprocess.DEVNULL):
-    """Run the command line in a process with little memory; gives the exit code and stderr."""
-
-    def limit():
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
-
-    command = [sys.executable, "-m", "holobind", *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command,
-        preexec_fn=limit,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        stdin=stdin,
-        check=False,
-    )
-    return done.returncode, done.stderr
 
 
 # Files that expand
@@ -71,14 +53,54 @@ def bz2_bomb():
     return bz2.compress(b"0 0:1\n") + bz2.compress(b"\n" * 10_000_000) * 500
 
 
-@pytest.mark.parametrize("name", ["train.txt.bz2", "train.jsonl.bz2", "train_texts.txt.bz2", "train.tsv.bz2"])
-def test_a_small_file_that_expands_to_gigabytes_is_refused(tmp_path, name):
-    (tmp_path / name).write_bytes(bz2_bomb())
-    (tmp_path / "train_labels.txt.bz2").write_bytes(bz2.compress(b"a\n"))
-    assert (tmp_path / name).stat().st_size < 50_000
-    code, stderr = run_limited("data", "stats", tmp_path / name)
-    assert code == 2 and "it expands to more than" in stderr and "--max-uncompressed 20GB" in stderr
-    assert stderr.count("\n") == 1
+BOMBS = ("train.txt.bz2", "train.jsonl.bz2", "train_texts.txt.bz2", "train.tsv.bz2")
+
+
+@pytest.fixture(scope="module")
+def bombs(tmp_path_factory):
+    """What a process with little memory says to each file."""
+    folder = tmp_path_factory.mktemp("bombs")
+    (folder / "train_labels.txt.bz2").write_bytes(bz2.compress(b"a\n"))
+    for name in BOMBS:
+        (folder / name).write_bytes(bz2_bomb())
+        assert (folder / name).stat().st_size < 50_000
+    code = f"""
+        import sys
+        from holobind.cli.main import main
+        for name in {BOMBS!r}:
+            sys.argv = ["holobind", "data", "stats", name]
+            try:
+                main()
+            except SystemExit as ended:
+                print(name, ended.code)
+    """
+    child = run_child(code, max_bytes=MEMORY_BYTES, cwd=folder)
+    assert child.returncode == 0, child.stderr
+    return dict(line.split() for line in child.stdout.splitlines()), child.stderr.splitlines()
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_small_file_that_expands_to_gigabytes_is_refused(bombs, name):
+    codes, (*lines,) = bombs
+    (line,) = (line for line in lines if line.startswith(f"holobind: {name}: "))
+    assert codes[name] == "2" and len(lines) == len(BOMBS)
+    assert "it expands to more than" in line and "--max-uncompressed 20GB" in line
+
+
+@pytest.mark.parametrize("limit", [None, 10**8])
+def test_the_option_reaches_the_word_vectors(tmp_path, monkeypatch, limit):
+    """A model of texts reads two compressed files: the data, here a small one, and the word vectors."""
+    monkeypatch.setattr(files, "MIN_EXPANSION_BYTES", 1000)
+    (tmp_path / "words.vec.gz").write_bytes(gzip.compress(b"read 1 2\n" + b"other 3 4\n" * 10_000))
+    (tmp_path / "texts.jsonl").write_text('{"text": "read", "labels": ["a"]}\n' * 20)
+    options = {"network": "cnn", "filters": 2, "hidden": (4,), "epochs": 1}
+    split = data.load(tmp_path / "texts.jsonl", cache=False).train
+    config = split_options({**options, "word_vectors": tmp_path / "words.vec.gz"})
+    if limit is None:
+        with pytest.raises(DataError, match=r"words.vec.gz.*expands to more than"):
+            hb.learn(split, *config)
+    else:
+        assert hb.learn(split, *config, max_uncompressed=limit).network.config()["embedding_dim"] == 2
 
 
 @pytest.mark.parametrize(
@@ -238,9 +260,13 @@ def test_pipes_and_devices_are_refused_as_data(tmp_path):
 
 
 @pytest.mark.parametrize("verb", [["data", "stats"], ["train", "--out", "/tmp/none"]])
-def test_standard_input_as_data_is_refused(verb, tmp_path):
-    code, stderr = run_limited(*verb, "/dev/stdin", stdin=subprocess.PIPE)
-    assert code == 2 and "save the data to a file" in stderr and stderr.count("\n") == 1
+def test_standard_input_as_data_is_refused(capsys, verb):
+    first, last = os.pipe()
+    try:
+        assert is_one_line_error(run(capsys, *verb, f"/dev/fd/{first}"), "save the data to a file")
+    finally:
+        os.close(first)
+        os.close(last)
 
 
 def test_a_pipe_can_be_predicted_from(tmp_path):
@@ -267,8 +293,6 @@ def test_half_a_surrogate_pair_is_refused_with_its_line(tmp_path, record):
 def test_a_label_with_a_line_break_is_refused_before_training(tmp_path):
     (tmp_path / "points.jsonl").write_text(json.dumps({"text": "a", "labels": ["a\nb"]}) + "\n")
     assert "points.jsonl:1: the label 'a\\nb' contains a line break" in refused(tmp_path / "points.jsonl")
-    import holobind as hb
-
     dataset = hb.data.synthetic("bibtex", scale=0.02)
     others = list(map(str, range(dataset.n_labels - 1)))
     for name in ("two\nlines", "\ud800", "x" * 10**6):
@@ -405,7 +429,7 @@ def test_sizes_are_read(text, size):
 
 
 @pytest.mark.parametrize("text", ["", "x", "-1", "1e9", "9" * 5000, "1.5GB", "٣"])
-def test_other_sizes_are_one_line(text, tmp_path):
+def test_other_sizes_are_one_line(capsys, text, tmp_path):
     (tmp_path / "points.txt").write_text("0 0:1\n")
-    code, stderr = run_limited("data", "stats", tmp_path / "points.txt", f"--max-uncompressed={text}")
-    assert code == 2 and "write it like 500MB or 20GB" in stderr and stderr.count("\n") == 1
+    result = run(capsys, "data", "stats", tmp_path / "points.txt", f"--max-uncompressed={text}")
+    assert is_one_line_error(result, "write it like 500MB or 20GB")

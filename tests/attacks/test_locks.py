@@ -43,7 +43,7 @@ def running(dataset, tmp_path):
     process.communicate()
 
 
-def test_a_second_run_is_refused_and_the_first_goes_on(capsys, dataset, tmp_path, running):
+def test_a_second_run_is_refused_and_the_first_goes_on_until_it_is_interrupted(capsys, dataset, tmp_path, running):
     (tmp_path / "link").symlink_to("m")
     for out in ("m", "link"):
         for options in (SHORT_RUN, LONG_RUN, (*LONG_RUN, "--resume")):
@@ -51,6 +51,9 @@ def test_a_second_run_is_refused_and_the_first_goes_on(capsys, dataset, tmp_path
             assert is_one_line_error(result, f"is being written by another run (process {running.pid}); wait")
     assert running.poll() is None and not (tmp_path / "m").exists()
     assert run(capsys, "train", dataset, *SHORT_RUN, "--out", tmp_path / "other")[0] == 0
+    running.send_signal(signal.SIGINT)
+    assert running.wait(START_SECONDS) == 130
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["link", "m.checkpoint", "other"]
 
 
 def test_a_killed_run_locks_nothing(capsys, dataset, tmp_path, running):
@@ -59,12 +62,6 @@ def test_a_killed_run_locks_nothing(capsys, dataset, tmp_path, running):
     assert (tmp_path / "m.lock").exists()
     assert run(capsys, "train", dataset, *SHORT_RUN, "--out", tmp_path / "m")[0] == 0
     assert hb.load(tmp_path / "m").n_labels and not (tmp_path / "m.lock").exists()
-
-
-def test_an_interrupted_run_removes_its_lock(tmp_path, running):
-    running.send_signal(signal.SIGINT)
-    assert running.wait(START_SECONDS) == 130
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["m.checkpoint"]
 
 
 @pytest.mark.parametrize("rank", ["0", "1"])

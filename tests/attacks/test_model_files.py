@@ -1,5 +1,6 @@
 """Model, checkpoint and vocabulary files that claim more than they hold, or hold other things than they should."""
 
+import functools
 import json
 import time
 import zlib
@@ -54,6 +55,45 @@ def both(*changes):
             each(header, tensors)
 
     return change
+
+
+# Calibration and allowed labels
+
+
+@functools.cache
+def calibrated_model():
+    model = ridge_knn_model()
+    model.calibrate(X, Y)
+    model.restrict(exclude=[2])
+    return model
+
+
+def test_calibration_and_allowed_labels_survive_the_file(tmp_path):
+    model = calibrated_model()
+    model.save(tmp_path / "m")
+    again = hb.load(tmp_path / "m")
+    assert again.calibration == model.calibration and np.array_equal(again.allowed, model.allowed)
+
+
+@pytest.mark.parametrize("value", [None, 3, [], {}, "x", {"score": 1}, 10**400, [[[]]]], ids=lambda v: str(v)[:20])
+@pytest.mark.parametrize(
+    "where", [(), ("score",), ("score", "knots"), ("contexts",), ("rows",), ("intercept",)], ids=str
+)
+def test_a_senseless_calibration_is_refused(tmp_path, where, value):
+    if where in (("contexts",),) and value == []:
+        return  # allowed: no context
+    if where in (("rows",), ("intercept",)) and value in (3, 10**400):
+        return  # numbers
+    path = hostile(tmp_path / "m", calibrated_model(), setting("calibration", *where, to=value))
+    with pytest.raises(hb.FileError, match="not a model as holobind writes them"):
+        hb.load(path)
+
+
+@pytest.mark.parametrize("bits", [[0, 0], [255, 255], [255], [255, 128, 0], []], ids=str)
+def test_allowed_labels_that_are_not_a_bit_for_each_label_are_refused(tmp_path, bits):
+    path = hostile(tmp_path / "m", calibrated_model(), replacing("allowed", torch.tensor(bits, dtype=torch.uint8)))
+    with pytest.raises(hb.FileError, match="allowed"):
+        hb.load(path)
 
 
 # Offsets and ids

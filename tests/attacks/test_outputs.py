@@ -1,5 +1,6 @@
 """Nothing of the user's is lost: outputs that are inputs, other outputs, links, pipes or devices; failures midway."""
 
+import contextlib
 import gzip
 import json
 import os
@@ -11,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from helpers.child import run_child
 from helpers.commands import is_one_line_error, run
 
 import holobind as hb
 from holobind import _files, _storage, data
 
 FC = ("--network", "fc", "--hidden", "8", "--epochs", "2", "--batch-size", "32")
-HOLOBIND = (sys.executable, "-m", "holobind")
 
 
 @pytest.fixture(scope="module")
@@ -95,18 +96,23 @@ def test_predict_does_not_write_over_its_input(capsys, model, rows, alias):
     assert contents(rows.parent) == before
 
 
-def test_predict_does_not_write_over_its_standard_input(model, rows):
+@contextlib.contextmanager
+def standard_stream(number, file):
+    """Let a standard stream of this process be a file."""
+    before = os.dup(number)
+    os.dup2(file.fileno(), number)
+    try:
+        yield
+    finally:
+        os.dup2(before, number)
+        os.close(before)
+
+
+def test_predict_does_not_write_over_its_standard_input(capsys, model, rows):
     before = contents(rows.parent)
-    with rows.open("rb") as stdin:
-        done = subprocess.run(
-            [*HOLOBIND, "predict", model, "-", "--out", rows],
-            stdin=stdin,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            check=False,
-        )
-    assert is_one_line_error((done.returncode, done.stdout, done.stderr), "the same file as the input standard input")
+    with rows.open("rb") as file, standard_stream(0, file):
+        result = run(capsys, "predict", model, "-", "--out", rows)
+    assert is_one_line_error(result, "the same file as the input standard input")
     assert contents(rows.parent) == before
 
 
@@ -271,19 +277,16 @@ def test_the_library_leaves_what_is_not_a_file(model, tmp_path, special):
 
 
 @pytest.mark.parametrize("stdout", ["pipe", "file"])
-def test_standard_output_by_name_is_refused_with_advice(model, rows, tmp_path, stdout):
-    target = subprocess.PIPE if stdout == "pipe" else (tmp_path / "found").open("ab")
-    done = subprocess.run(
-        [*HOLOBIND, "predict", model, rows, "--out", "/dev/stdout"],
-        stdout=target,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert is_one_line_error(
-        (done.returncode, done.stdout or "", done.stderr), "is standard output", "leave the option"
-    )
+def test_standard_output_by_name_is_refused_with_advice(capsys, model, rows, tmp_path, stdout):
+    first, last = os.pipe()
+    with (
+        os.fdopen(last, "wb") as pipe,
+        (tmp_path / "found").open("ab") as file,
+        standard_stream(1, pipe if stdout == "pipe" else file),
+    ):
+        result = run(capsys, "predict", model, rows, "--out", "/dev/stdout")
+    os.close(first)
+    assert is_one_line_error(result, "is standard output", "leave the option")
 
 
 @pytest.mark.parametrize("path", [".", "/", ""])
@@ -342,31 +345,34 @@ def test_a_failure_midway_leaves_the_old_predictions(capsys, model, rows, tmp_pa
 
 
 LIMITED = """
-import resource, signal, sys
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-sys.argv[0] = "holobind"
-from holobind.cli.main import main
-main()
+    import json, resource, signal, sys
+    from holobind.cli.main import main
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+    for arguments in json.loads({commands!r}):
+        sys.argv = ["holobind", *arguments]
+        try:
+            main()
+        except SystemExit as ended:
+            print(ended.code)
 """
 
 
 def test_a_full_disk_leaves_the_old_files(dataset, model, rows, tmp_path):
     line = rows.read_bytes().splitlines(keepends=True)[0]
     rows.write_bytes(line * 30)
-    for name, command in {
-        "found": ("predict", model, rows, "--out"),
-        "m": ("train", dataset, "--l2", "1", "--out"),
-        "a.jsonl": ("data", "convert", dataset / "train.txt", "--to", "svmlight"),
-    }.items():
-        out = tmp_path / (name if name != "a.jsonl" else "a.svm")
-        out.write_bytes(b"old")
-        done = subprocess.run(
-            [sys.executable, "-c", LIMITED, *command, out], capture_output=True, text=True, timeout=100, check=False
-        )
-        assert is_one_line_error((done.returncode, done.stdout, done.stderr), "File too large"), done
-        assert out.read_bytes() == b"old"
-    assert sorted(contents(tmp_path)) == ["a.svm", "found", "m", "rows.txt"]
+    commands = [
+        ("predict", model, rows, "--out", tmp_path / "found"),
+        ("train", dataset, "--l2", "1", "--out", tmp_path / "m"),
+        ("data", "convert", dataset / "train.txt", "--to", "svmlight", tmp_path / "a.svm"),
+    ]
+    for command in commands:
+        command[-1].write_bytes(b"old")
+    child = run_child(LIMITED.format(commands=json.dumps([list(map(str, command)) for command in commands])))
+    assert child.stdout == "2\n2\n2\n", child.stderr
+    lines = child.stderr.splitlines()
+    assert len(lines) == 3 and all("File too large" in line for line in lines), lines
+    assert contents(tmp_path) == {"a.svm": b"old", "found": b"old", "m": b"old", "rows.txt": rows.read_bytes()}
     assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
 

@@ -1,16 +1,20 @@
 """The same seed, data and threads give the same bytes, in processes with other clocks, hash seeds and interruptions."""
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from helpers.commands import interrupt_training, is_one_line_error, run
 
 import holobind as hb
 from holobind import data
+from holobind.cli import main as cli
 
+N_TEXTS = 120
 SMALL = ("--epochs", "2", "--batch-size", "32")
 FC = ("--network", "fc", "--hidden", "8", *SMALL)
 RUNS = {
@@ -29,7 +33,10 @@ TIMINGS = {"seconds", "rows per second", "timings"}
 def dataset(tmp_path_factory):
     """Texts with names of labels, so that vocabularies and tokenizers are in the file as well."""
     folder = tmp_path_factory.mktemp("attack") / "calls"
-    data.write(data.python_calls(["typer"]), folder, "jsonl")
+    whole = data.python_calls(["typer"])
+    train, test = (replace(part, X=part.X[:N_TEXTS], Y=part.Y[:N_TEXTS], texts=part.texts[:N_TEXTS])
+                   for part in (whole.train, whole.test))  # fmt: skip
+    data.write(replace(whole, train=train, test=test), folder, "jsonl")
     return folder
 
 
@@ -45,13 +52,16 @@ for name, options in json.loads(runs).items():
 
 
 @pytest.fixture(scope="module")
-def twins(dataset, tmp_path_factory):
-    """Two folders of the same models, by two processes with different hash seeds."""
+def twins(dataset, tmp_path_factory, one_thread):
+    """Two folders of the same models: by a process with a hash seed of its own, and by this one."""
     folders = [tmp_path_factory.mktemp("twin") for _ in range(2)]
-    for hash_seed, folder in enumerate(folders, 1):
-        environment = os.environ | {"PYTHONHASHSEED": str(hash_seed), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-c", SCRIPT, json.dumps(RUNS), dataset]
-        subprocess.run(command, cwd=folder, env=environment, check=True, timeout=300)
+    environment = os.environ | {"PYTHONHASHSEED": "1234", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", SCRIPT, json.dumps(RUNS), dataset]
+    subprocess.run(command, cwd=folders[0], env=environment, check=True, timeout=300)
+    for name, options in RUNS.items():
+        with pytest.MonkeyPatch.context() as patch, contextlib.suppress(SystemExit):
+            patch.setattr(sys, "argv", ["holobind", "train", str(dataset), *options, "--out", str(folders[1] / name)])
+            cli.main()
     return folders
 
 

@@ -50,7 +50,7 @@ def test_probabilities_are_shown_and_choose_labels(capsys, text_model):
 def test_trained_networks_are_calibrated_and_others_say_what_is_missing(capsys, feature_data, tmp_path):
     train = data.load(feature_data).train
     config = hb.ModelConfig(network="fc", hidden=(8,))
-    model = hb.learn(train, config, hb.TrainConfig(epochs=2, validation_fraction=0.3))
+    model = hb.learn(train, config, hb.TrainConfig(epochs=1, validation_fraction=0.3))
     assert model.calibration is not None and model.calibration.n_rows == int(0.3 * len(train))
     hb.learn(train, config, hb.TrainConfig(epochs=1, validation_fraction=0.0)).save(tmp_path / "model.safetensors")
     path = tmp_path / "model.safetensors"
@@ -66,7 +66,7 @@ def test_trained_networks_are_calibrated_and_others_say_what_is_missing(capsys, 
         (("predict", "MODEL", "-", "--exclude", "no such"), "has no label 'no such'"),
         (("predict", "MODEL", "-", "--exclude", "@nothing-here"), "nothing-here: No such file"),
         (("predict", "MODEL", "-", "--auto", "--objective", "best"), "an objective is micro-f1"),
-        (("predict", "MODEL", "-", "--min-probability", "2"), "0"),
+        (("predict", "MODEL", "-", "--min-probability", "2"), "less than or equal to 1"),
         (("restrict", "MODEL"), "give --exclude or --only"),
         (("restrict", "MODEL", "--all", "--only", "x"), "give --exclude or --only"),
     ],

@@ -136,6 +136,15 @@ def test_lines_of_a_slow_pipe_get_their_predictions_at_once(text_model, monkeypa
         timeout.cancel()
 
 
+def test_a_line_that_says_nothing_is_marked_and_not_answered(text_model, feature_model):
+    found = predict(text_model, b'{"text": "red"}\n{"text": "qwertz"}\n{"text": ""}\n')
+    assert found[0]["labels"] and "unknown" not in found[0]
+    assert list(found[1:]) == [{"labels": [], "unknown": "no known word"}] * 2
+    model, split = feature_model
+    found = predict(model, "\n".join([lines_of(split, 3)[0][0], "", "0:0"]).encode())
+    assert found[0]["labels"] and list(found[1:]) == [{"labels": [], "unknown": "no features"}] * 2
+
+
 def test_an_empty_line_is_a_row_without_features(text_model, feature_model):
     assert len(predict(text_model, b"\n\nred\n")) == 3
     model, split = feature_model
@@ -220,8 +229,10 @@ def test_input_that_a_model_cannot_read_is_an_error(text_model, feature_model):
         predict(model, b'{"text": "red"}\n')
     with pytest.raises(OptionError, match="reads 92 features, not texts"):
         predict(model, b"red\n", format="text")
-    with pytest.raises(OptionError, match="format 'csv' is unknown"):
-        predict(model, b"red\n", format="csv")
+    with pytest.raises(OptionError, match="format 'docx' is unknown"):
+        predict(model, b"red\n", format="docx")
+    with pytest.raises(OptionError, match="reads 92 features, not texts"):
+        predict(model, b"id,text\n1,red\n", format="csv")
     with pytest.raises(DataError, match="the header declares 7 features; this model reads 92"):
         predict(model, b"1 7 3\n1 0:1\n")
     with pytest.raises(DataError, match=r"the header declares 7 features; .* made from texts; give it the texts"):
@@ -268,3 +279,29 @@ def test_a_damaged_compressed_stream_yields_what_comes_before_the_damage(text_mo
     assert next(chunks)
     with pytest.raises(DataError, match="ends too early"):
         list(chunks)
+
+
+def test_tables_are_read_by_their_fields_and_ids_come_back(text_model):
+    plain = predict(text_model, "\n".join(TEXTS[:3]).encode(), k=1)
+    csv = "id,text,tags\n" + "".join(f"q{i},{text},x\n" for i, text in enumerate(TEXTS[:3]))
+    fasttext = "".join(f"__label__x {text}\n" for text in TEXTS[:3])
+    annif = "".join(f"{text}\t<http://ex.org/a>\n" for text in TEXTS[:3])
+    records = "".join(json.dumps({"id": i, "title": text}) + "\n" for i, text in enumerate(TEXTS[:3]))
+    layouts = []
+    found = predict(text_model, csv.encode(), k=1, on_layout=layouts.append)
+    assert found == plain and [one["id"] for one in found] == ["q0", "q1", "q2"]
+    assert [layout.describe() for layout in layouts] == ["CSV: text in 'text', ids in 'id'"]
+    assert predict(text_model, fasttext.encode(), k=1) == plain and predict(text_model, annif.encode(), k=1) == plain
+    found = predict(text_model, records.encode(), k=1)
+    assert found == plain and [one["id"] for one in found] == [0, 1, 2]
+
+
+def test_a_csv_file_without_usual_names_does_not_get_a_prediction_for_its_header(text_model):
+    with pytest.raises(DataError, match="has no usual name of a field"):
+        predict(text_model, b"Titel,Nummer\nred apple,1\n", source="x.csv")
+    options = stream.TableOptions.of(text_field="Titel", id_field="Nummer")
+    assert [one["id"] for one in predict(text_model, b"Titel,Nummer\nred,1\n", source="x.csv", options=options)] == [
+        "1"
+    ]
+    found = predict(text_model, b"text,id\nred,1\nred\ngreen,3\n", source="x.csv", on_error=lambda error: None)
+    assert ["error" in one for one in found] == [False, True, False]

@@ -26,7 +26,7 @@ def test_the_progress_bar_appears_after_a_delay(monkeypatch, capsys):
 
 
 def test_without_a_terminal_a_line_is_printed_every_few_seconds(monkeypatch, capsys):
-    monkeypatch.setattr(terminal, "PROGRESS_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr(terminal, "PROGRESS_LINE_SECONDS", 5.0)
     now = [100.0]
     monkeypatch.setattr(terminal.time, "monotonic", lambda: now[0])
     with terminal.progress() as report:

@@ -22,6 +22,19 @@ def test_it_finds_whether_its_vectors_are_unitary():
     assert not hb.DenseCodebook.naive(3, 8).unitary
 
 
+def test_trained_vectors_are_projected_unless_they_are_naive():
+    """Naive vectors, when trained, are used as they are: their lengths may grow."""
+    for codebook, project in ((hb.RandomCodebook(3, 8), True), (hb.DenseCodebook.naive(3, 8), False)):
+        trained = codebook.to_trainable()
+        assert trained.trainable and trained.unitary is project
+        before = trained.vectors(torch.arange(3)).detach()
+        torch.testing.assert_close(before, codebook.vectors(torch.arange(3)))
+        with torch.no_grad():
+            trained.table *= 2
+        torch.testing.assert_close(trained.vectors(torch.arange(3)).detach(), before if project else 2 * before)
+    assert not hb.DenseCodebook(hb.unitary(normal(3, 8)), trainable=True, project=False).unitary
+
+
 def test_vectors_that_are_no_matrix_are_refused():
     with pytest.raises(hb.ShapeError, match=r"vectors of shape \(labels, d\), got \(4,\)"):
         hb.DenseCodebook(normal(4))

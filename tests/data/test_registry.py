@@ -1,83 +1,38 @@
 """Fetching from a local server with a valid file, a truncated file and another file."""
 
 import hashlib
-import http.server
-import threading
 import zipfile
 
 import pytest
+from helpers.server import TEST, TRAIN, Server, fetched, serving
 
 from holobind import data
 from holobind.data import registry
 from holobind.errors import DataError, OptionError
 
-TOY = data.Published("Toy", 3, 2, 5, 4, 1.0, 1.0, 2)
-
-
-class Server(http.server.BaseHTTPRequestHandler):
-    """Serves `content`, with ranges; /truncated breaks off in the middle, /stubborn ignores ranges."""
-
-    content = b""
-    requested_ranges: list[str | None] = []  # noqa: RUF012
-
-    def do_GET(self):
-        wanted = self.headers.get("Range")
-        Server.requested_ranges.append(wanted)
-        first = 0
-        if self.path == "/missing.zip":
-            self.send_error(404)
-            return
-        if wanted and self.path != "/stubborn.zip":
-            first = int(wanted.removeprefix("bytes=").removesuffix("-"))
-            if first >= len(self.content):
-                self.send_error(416)
-                return
-            self.send_response(206)
-        else:
-            self.send_response(200)
-        body = self.content[first:]
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body[: len(body) // 2] if self.path == "/truncated.zip" else body)
-
-    def log_message(self, *args):
-        pass
-
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOLOBIND_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setitem(registry.PUBLISHED, "toy", TOY)
     folder = tmp_path / "source"
     folder.mkdir()
-    (folder / "train.txt").write_text("3 5 4\n0 1:1\n1 2:1\n2 3:1\n")
-    (folder / "test.txt").write_text("2 5 4\n3 0:1\n 4:1\n")
-    with zipfile.ZipFile(tmp_path / "toy.zip", "w") as archive:
-        for file in folder.iterdir():
-            archive.write(file, f"Toy/{file.name}")
-    Server.content = (tmp_path / "toy.zip").read_bytes()
-    Server.requested_ranges = []
-    running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield f"http://127.0.0.1:{running.server_address[1]}"
-    running.shutdown()
-    running.server_close()
-    thread.join()
+    (folder / "train.txt").write_bytes(TRAIN)
+    (folder / "test.txt").write_bytes(TEST)
+    with serving(tmp_path / "cache", monkeypatch) as address:
+        (tmp_path / "toy.zip").write_bytes(Server.content)
+        yield address
 
 
 def checksum():
     return hashlib.sha256(Server.content).hexdigest()
 
 
-def fetched(tmp_path):
-    folder = tmp_path / "cache" / "datasets"
-    return sorted(f.name for f in folder.iterdir()) if folder.exists() else []
+def installed(tmp_path):
+    return fetched(tmp_path / "cache")
 
 
 def test_a_valid_archive_is_installed_and_loads_by_name(server, tmp_path):
     folder = data.fetch("Toy", url=f"{server}/toy.zip", sha256=checksum(), allow_http=True)
-    assert fetched(tmp_path) == ["toy"] and folder == data.fetch("toy")
+    assert installed(tmp_path) == ["toy"] and folder == data.fetch("toy")
     assert len(data.load("toy").train) == 3
 
 
@@ -85,15 +40,15 @@ def test_a_truncated_download_is_an_error_and_is_resumed(server, tmp_path):
     size = len(Server.content)
     with pytest.raises(DataError, match=f"broke off at byte {size // 2}.*run it again to resume"):
         data.fetch("toy", url=f"{server}/truncated.zip", sha256=checksum(), allow_http=True)
-    assert fetched(tmp_path) == ["toy.archive.part"]
+    assert installed(tmp_path) == ["toy.archive.part"]
     data.fetch("toy", url=f"{server}/toy.zip", sha256=checksum(), allow_http=True)
-    assert Server.requested_ranges == [None, f"bytes={size // 2}-"] and fetched(tmp_path) == ["toy"]
+    assert Server.requested_ranges == [None, f"bytes={size // 2}-"] and installed(tmp_path) == ["toy"]
 
 
 def test_an_archive_with_another_checksum_is_refused(server, tmp_path):
     with pytest.raises(DataError, match=f"the SHA-256 is {checksum()}, expected {'0' * 64}"):
         data.fetch("toy", url=f"{server}/toy.zip", sha256="0" * 64, allow_http=True)
-    assert fetched(tmp_path) == []
+    assert installed(tmp_path) == []
 
 
 @pytest.mark.parametrize("path", ["toy.zip", "stubborn.zip"])
@@ -105,7 +60,7 @@ def test_a_resumed_download_is_correct_whatever_the_partial_file_is(server, tmp_
         {"another file": b"x" * 100, "the whole file": Server.content}.get(content, Server.content + b"more")
     )
     data.fetch("toy", url=f"{server}/{path}", sha256=checksum(), allow_http=True)
-    assert fetched(tmp_path) == ["toy"]
+    assert installed(tmp_path) == ["toy"]
 
 
 def test_a_server_that_ignores_ranges_is_read_from_the_beginning(server, tmp_path):
@@ -127,7 +82,7 @@ def test_a_dataset_of_another_size_is_refused(server, tmp_path, monkeypatch):
     monkeypatch.setitem(registry.PUBLISHED, "toy", data.Published("Toy", 3, 2, 5, 9, 1.0, 1.0, 2))
     with pytest.raises(DataError, match="4 labels, but Toy is published with 9"):
         data.fetch("toy", tmp_path / "toy.zip")
-    assert fetched(tmp_path) == []
+    assert installed(tmp_path) == []
 
 
 def test_a_file_downloaded_by_hand_is_installed(server, tmp_path):
@@ -145,7 +100,7 @@ def test_a_file_downloaded_by_hand_is_installed(server, tmp_path):
         data.fetch("toy", tmp_path / "none.zip")
     with pytest.raises(OptionError, match="not both"):
         data.fetch("toy", tmp_path / "toy.zip", url=server)
-    assert fetched(tmp_path) == ["toy"]
+    assert installed(tmp_path) == ["toy"]
 
 
 def test_an_archive_cannot_write_elsewhere(server, tmp_path):

@@ -13,6 +13,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 
 from holobind.data import Tfidf
 from holobind.data import tfidf as module
+from holobind.errors import OptionError
 
 WORDS = [
     "Cooking",
@@ -72,7 +73,7 @@ def corpus(n_texts=60, seed=0):
 @pytest.mark.parametrize("max_features", [40_000, 100, 7])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_features_are_those_of_the_definition(monkeypatch, max_features, seed):
-    monkeypatch.setattr(module, "MAX_FEATURES", max_features)
+    monkeypatch.setattr(module, "max_features", lambda n_texts: max_features)
     texts = corpus(seed=seed)
     names, idf, rows = fit_by_definition(texts, max_features)
     fitted, X = Tfidf.fit(texts)
@@ -95,11 +96,19 @@ def test_a_text_keeps_its_largest_features_and_with_words_only_all(monkeypatch):
     assert identical(Tfidf.fit(texts, words_only=True)[1], words_only)
 
 
+def test_a_text_with_ngrams_keeps_more_features(monkeypatch):
+    monkeypatch.setattr(module, "MAX_FEATURES_PER_TEXT", 2)
+    monkeypatch.setattr(module, "MAX_NGRAMS_PER_TEXT", 4)
+    _fitted, X = Tfidf.fit(["one two six ten", "one two six ten 紅茶葉", "紅茶葉"])
+    assert np.diff(X.indptr).tolist() == [2, 4, 4]
+    assert np.diff(Tfidf.fit(["one two six ten"] * 2, analyzer="char")[1].indptr).tolist() == [4, 4]
+
+
 @given(documents)
 def test_fit_and_transform_give_the_same_features(texts):
     fitted, X = Tfidf.fit(texts)
     assert identical(fitted.transform(texts), X)
-    assert identical(Tfidf(fitted.words, fitted.idf).transform(texts), X)
+    assert identical(Tfidf(fitted.words, fitted.idf, fitted.analyzer).transform(texts), X)
 
 
 @given(documents)
@@ -159,12 +168,41 @@ def test_texts_without_words_have_no_features(texts, words_only):
     assert Tfidf.fit(["some words"], words_only=words_only)[0].transform(texts).nnz == 0
 
 
-def test_without_long_words_there_are_no_prefixes_and_every_word_counts_once():
-    texts = ["one two " * 20, "two six " * 20]
+@pytest.mark.parametrize(("analyzer", "repeats"), [("word", 4), ("plain", 1)])
+def test_every_word_counts_once_in_plain_features_only(analyzer, repeats):
+    rows = Tfidf(["one", "two"], np.ones(2), analyzer).transform(["one " + "two " * 39]).toarray()
+    assert rows[0, 1] / rows[0, 0] == pytest.approx((1 + log(32 + 7 * repeats)) / (1 + log(repeats)))
+
+
+def test_ngrams_of_a_script_without_blanks_are_features_beside_words():
+    texts = ["紅茶 tea", "緑茶 tea", "紅茶"]
     fitted, X = Tfidf.fit(texts)
-    assert fitted.words_only and fitted.words == ["two"] and identical(fitted.transform(texts), X)
-    rows = Tfidf(["one", "two"], np.ones(2)).transform(["one " + "two " * 39]).toarray()
-    assert rows[0, 1] / rows[0, 0] == pytest.approx(1 + log(39))
+    assert fitted.words == ["tea", "紅", "紅茶", "茶"]
+    assert identical(fitted.transform(texts), X)
+    assert fitted.transform(["入門紅茶の本"]).indices.tolist() == [1, 2, 3]
+
+
+def test_a_long_text_of_a_script_without_blanks_has_a_lead_of_eight_words():
+    fitted = Tfidf(["茶", "酒"], np.ones(2))
+    row = fitted.transform(["、".join(["茶茶"] * 8 + ["酒酒"] * 24)]).toarray()[0]
+    assert row[1] / row[0] == pytest.approx((1 + log(48)) / (1 + log(64)))
+
+
+def test_analyzers_are_those_that_exist():
+    assert Tfidf.fit(["howmuchdoespotatostarchaffectacheesesauce"] * 2)[0].analyzer == "char"
+    assert Tfidf.fit(["how much does it affect"], analyzer="char")[0].analyzer == "char"
+    with pytest.raises(OptionError, match="tf-idf has the analyzers word, char, plain; got 'syllable'"):
+        Tfidf.fit(["a text"], analyzer="syllable")
+
+
+def test_many_texts_have_more_features(monkeypatch):
+    monkeypatch.setattr(module, "MIN_FEATURES_KEPT", 5)
+    monkeypatch.setattr(module, "MAX_FEATURES_KEPT", 13)
+    monkeypatch.setattr(module, "TEXTS_PER_FEATURE", 4)
+    texts = [f"a{i}" for i in range(20)] * 2
+    assert len(Tfidf.fit(texts)[0].words) == 10
+    assert len(Tfidf.fit(texts[:4] * 2)[0].words) == 4 and len(Tfidf.fit(texts[:9] * 2)[0].words) == 5
+    assert len(Tfidf.fit(texts * 2)[0].words) == 13
 
 
 def test_an_idf_of_zero_gives_a_row_of_zeros():

@@ -35,6 +35,26 @@ def test_trainable_vectors_move_and_stay_unitary_after_every_step(codebook):
     assert all((one - other).abs().max() > 1e-3 for one, other in zip(before, after, strict=True))
 
 
+def test_with_the_naive_codebook_no_trained_vector_is_projected():
+    head = hb.HolographicHead(H, N, D, "naive", "query", trainable=("present", "missing", "labels"))
+    keys, vectors = head._keys(), head.codebook.vectors(torch.arange(N))
+    assert keys[0] is head.p and keys[1] is head.m
+    for tensor in (*keys, vectors):
+        assert (torch.fft.fft(tensor.detach()).abs() - 1).abs().max() > 0.1
+
+
+def test_the_listing_ranks_labels_by_the_absolute_score():
+    """Its loss is the same for s and -s, and so are its scores and its top labels."""
+    for codebook in ("orbit", "random", "naive"):
+        head, s = hb.HolographicHead(None, N, D, codebook, "query-abs"), normal(3, D)
+        sets = ragged([3, 7], [36], [0, 1, 2])
+        assert_close(head.loss(s, *sets), head.loss(-s, *sets))
+        p = head.p if codebook == "naive" else hb.present_and_missing(D)[0]
+        exact = (hb.unbind(s, p) @ head.codebook.vectors(torch.arange(N)).T).abs()
+        assert_close(head.scores(s), exact, atol=1e-5, rtol=1e-5)
+        assert torch.equal(head.top_k(-s, 5)[1], exact.topk(5).indices)
+
+
 def test_trainable_vectors_start_from_the_fixed_ones():
     """A head that learns its vectors starts from those of one that does not."""
     fixed, h = hb.HolographicHead(H, N, D, loss="query", seed=0), normal(2, H)

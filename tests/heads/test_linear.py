@@ -30,10 +30,25 @@ def test_it_has_neither_a_temperature_nor_a_prior_nor_an_order_of_labels():
     head = hb.LinearHead(H, N, "softmax")
     before = {name: tensor.clone() for name, tensor in head.state_dict().items()}
     assert not head.set_temperature(3.0)
-    head.set_prior(torch.arange(N))
     assert not head.has_prior and not head.orders_labels and not head.boosts_rare_labels
     assert before.keys() == head.state_dict().keys()
     assert all(torch.equal(before[name], tensor) for name, tensor in head.state_dict().items())
+
+
+def test_the_bias_starts_at_the_label_frequencies():
+    """An input of zeros then gives each label its share of the rows (bce) or of all labels (softmax)."""
+    counts, n_rows = torch.arange(N), 200
+    bce, softmax = hb.LinearHead(H, N), hb.LinearHead(H, N, "softmax")
+    for head in (bce, softmax):
+        head.set_prior(counts, n_rows)
+    nothing = torch.zeros(1, H)
+    assert_close(bce(nothing).sigmoid()[0], (counts + 0.5) / (n_rows + 1))
+    assert_close(softmax(nothing).softmax(1)[0], (counts + 0.5) / (counts + 0.5).sum())
+    with pytest.raises(hb.ShapeError, match=r"one count for each of 37 labels, got shape \(3,\)"):
+        bce.set_prior(counts[:3], n_rows)
+    without = hb.LinearHead(H, N, bias=False)
+    without.set_prior(counts, n_rows)
+    assert without.bias is None
 
 
 def test_a_head_is_described_in_one_line():

@@ -63,7 +63,9 @@ def appendix_listing(s, sets, vectors, p, m):
     for row, labels in zip(s, sets, strict=True):
         present, absent = hb.unbind(row, p), hb.unbind(row, m)
         for i in labels:
-            loss = loss + 1 - cosine(present, vectors[i]).abs() + cosine(absent, vectors[i]).abs()
+            queries = (query / query.norm() if query.norm() else query for query in (present, absent))
+            in_present, in_absent = (query @ vectors[i] for query in queries)  # vectors[i] is not normalised
+            loss = loss + 1 - in_present.abs() + in_absent.abs()
     return loss / len(s)
 
 
@@ -124,6 +126,11 @@ def test_query_loss_of_vectors_that_are_not_unitary_is_as_defined(size, counts, 
     same(
         lambda s: hb.query_loss(s, labels, offsets, codebook, p, m),
         lambda s: query_by_definition(s, sets, vectors, p, m),
+        s,
+    )
+    same(
+        lambda s: hb.query_loss(s, labels, offsets, codebook, p, m, variant="abs"),
+        lambda s: appendix_listing(s, sets, vectors, p, m),
         s,
     )
 

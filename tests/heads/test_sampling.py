@@ -29,8 +29,9 @@ def test_chosen_labels_have_the_scores_of_all_labels(options):
         head.scores_of(h, torch.tensor([37]))
 
 
+ABSOLUTE = {"codebook": "orbit", "loss": "query-abs"}  # ranks by |score|
 SOME = pytest.mark.parametrize(
-    "options", [HOLOGRAPHIC[0], HOLOGRAPHIC[5], TRAINABLE[2], *WITH_PRIOR[:2], *LINEAR], ids=str
+    "options", [HOLOGRAPHIC[0], HOLOGRAPHIC[5], ABSOLUTE, TRAINABLE[2], *WITH_PRIOR[:2], *LINEAR], ids=str
 )
 
 

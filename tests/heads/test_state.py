@@ -6,7 +6,7 @@ import warnings
 import pytest
 import torch
 from helpers.codebooks import normal
-from helpers.heads import HOLOGRAPHIC, TRAINABLE, WITH_PRIOR, D, H, N, every_head, make_head
+from helpers.heads import HOLOGRAPHIC, NAIVE_TRAINABLE, TRAINABLE, WITH_PRIOR, D, H, N, every_head, make_head
 from safetensors.torch import load_file, load_model, save_file, save_model
 from torch import nn
 from torch.testing import assert_close
@@ -23,6 +23,7 @@ SOME = [
     TRAINABLE[3],
     TRAINABLE[7],
     WITH_PRIOR[2],
+    NAIVE_TRAINABLE[1],
 ]
 some_heads = pytest.mark.parametrize("options", SOME, ids=str)
 

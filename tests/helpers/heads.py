@@ -19,13 +19,18 @@ TRAINABLE = [
     for codebook in ("orbit", "random")
     for trainable in (("present",), ("present", "missing"), ("labels",), ("present", "missing", "labels"))
 ]
+NAIVE_TRAINABLE = [  # nothing is projected
+    {"codebook": "naive", "loss": loss, "trainable": ("present", "missing", "labels")}
+    for loss in ("query", "query-abs")
+]
 LINEAR = [{"loss": "bce"}, {"loss": "softmax"}]
 WITH_PRIOR = [
     {"codebook": codebook, "loss": "softmax", "prior": True, "trainable": trainable}
     for codebook, trainable in (("orbit", ()), ("random", ()), ("orbit", ("labels",)), ("random", ("labels",)))
 ]
 
-every_head = pytest.mark.parametrize("options", [*HOLOGRAPHIC, *TRAINABLE, *WITH_PRIOR, *LINEAR], ids=str)
+ALL_HEADS = [*HOLOGRAPHIC, *TRAINABLE, *NAIVE_TRAINABLE, *WITH_PRIOR, *LINEAR]
+every_head = pytest.mark.parametrize("options", ALL_HEADS, ids=str)
 
 
 def make_head(options, inputs=H, **others):

@@ -1,7 +1,7 @@
 """Small datasets and small networks for the tables of trained networks."""
 
 import pytest
-from holobind_paper import training
+from holobind_paper import jobs, training
 
 import holobind as hb
 
@@ -15,7 +15,8 @@ def data(tmp_path, monkeypatch):
     training.load.cache_clear()
     for name, folder in SMALL_DATASETS.items():
         hb.data.write(hb.data.synthetic(name, scale=0.03), tmp_path / "data" / folder, "xml")
-    monkeypatch.setattr(training, "TRAIN_OPTIONS", training.TRAIN_OPTIONS | {"hidden": (16, 16)})
+    monkeypatch.setattr(jobs, "TRAIN_OPTIONS", jobs.TRAIN_OPTIONS | {"hidden": (16, 16)})
+    monkeypatch.setattr(jobs, "paper_dim", lambda n_labels: 20)
     yield tmp_path / "data"
     training.load.cache_clear()
 

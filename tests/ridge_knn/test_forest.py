@@ -11,7 +11,7 @@ from holobind.errors import OptionError
 from holobind.ridge_knn import Forest
 from holobind.ridge_knn import forest as forest_module
 from holobind.ridge_knn.fit_forest import fit_forest
-from holobind.ridge_knn.forest import MAX_TREES
+from holobind.ridge_knn.forest import MAX_DEPTH, MAX_TREES
 
 
 def leaf_by_definition(forest, x, tree):
@@ -59,3 +59,20 @@ def test_too_many_trees_are_refused():
     forest.check_loaded()
     with pytest.raises(OptionError, match="at most 256 trees are allowed; got 257"):
         Forest(3, n_trees=MAX_TREES + 1, n_splits=0).check_loaded()
+
+
+def chain(n_splits):
+    """A forest of one tree in which each split leads to the next one."""
+    forest = Forest(3, n_trees=1, n_splits=n_splits)
+    forest.branches[:-1, 1] = torch.arange(1, n_splits)
+    forest.roots[:] = 0
+    return forest
+
+
+def test_a_path_of_too_many_splits_is_refused():
+    chain(MAX_DEPTH).check_loaded()
+    with pytest.raises(OptionError, match="a path may have 4096 splits; got one of 4097"):
+        chain(MAX_DEPTH + 1).check_loaded()
+    wide = chain(MAX_DEPTH + 1)
+    wide.branches[MAX_DEPTH // 2, 1] = -1
+    wide.check_loaded()

@@ -16,16 +16,17 @@ from holobind.ridge_knn import KnnIndex, knn_index
 def test_neighbours_have_the_largest_cosines_and_ties_go_to_the_lowest_row(
     k, n, seed, list_entry_cost, max_dense_bytes
 ):
-    """With all, some or no features as dense columns, of which no more are kept than memory allows."""
+    """With all, some or no features as dense columns: no more than memory allows, or than are smaller than lists."""
     draw = np.random.default_rng(seed)
     queries, rows = (draw.integers(-1, 3, (m, 6)).astype(np.float32) for m in (5, n))
     weights = draw.random(6).astype(np.float32) + 0.5
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(knn_index, "MAX_DENSE_BYTES", max_dense_bytes)
         index = KnnIndex(csr_array(rows), weights, list_entry_cost)
-    assert index.columns.nbytes <= max_dense_bytes
-    frequent = ((rows != 0).sum(0) * list_entry_cost > n).sum()
-    assert len(index.columns) == min(frequent, max_dense_bytes // index.columns.shape[1])
+    counts, width = (rows != 0).sum(0), index.columns.shape[1]
+    frequent, smaller = (counts * list_entry_cost > n).sum(), (5 * counts >= width).sum()
+    assert len(index.columns) == min(frequent, max(smaller, max_dense_bytes // width))
+    assert index.columns.nbytes <= max(max_dense_bytes, 5 * counts.sum())
     found, neighbours = index.search(csr_array(queries), k)
     for x, best, which in zip(queries, found, neighbours, strict=True):
         cosines = quantised_cosines(rows, x, weights)

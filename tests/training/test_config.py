@@ -70,7 +70,7 @@ def test_an_option_that_does_not_exist_is_named():
 @pytest.mark.parametrize("name", OPTIONS)
 @pytest.mark.parametrize("value", [object(), math.nan, "nonsense", -1, [-1]], ids=str)
 def test_a_wrong_value_is_refused_in_one_line_that_names_the_option(name, value):
-    if name == "word_vectors" and value == "nonsense":
+    if name in ("word_vectors", "encoder") and value == "nonsense":
         pytest.skip("any string may be a path")
     with pytest.raises(hb.OptionError) as refused:
         split_options({name: value})
@@ -89,6 +89,7 @@ def test_what_is_not_given_is_chosen_by_the_rows_and_the_network():
     fc, cnn = (TrainConfig().resolve(100, ModelConfig(network=name)) for name in ("fc", "cnn"))
     assert (fc.learning_rate, fc.feature_learning_rate) == (1e-3, 1e-2)
     assert (cnn.learning_rate, cnn.feature_learning_rate) == (3e-3, None)
+    assert (fc.label_learning_rate, cnn.label_learning_rate) == pytest.approx((1e-4, 3e-4))
     given = TrainConfig(learning_rate=0.5).resolve(100, ModelConfig(network="fc"))
     assert (given.learning_rate, given.feature_learning_rate) == (0.5, None)
 

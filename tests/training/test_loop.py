@@ -212,6 +212,17 @@ def test_weight_decay_is_for_matrices_and_rows_have_adam_of_their_own(split):
     assert all(p.ndim <= 1 for p in dense.param_groups[1]["params"])
 
 
+def test_trained_label_vectors_have_a_learning_rate_of_their_own(split):
+    made = model(split)
+    made.head = hb.HolographicHead(24, split.Y.shape[1], 16, loss="query", trainable=("present", "labels"), seed=1)
+    for options, rate in (({}, 3e-4), ({"label_learning_rate": 0.5}, 0.5)):
+        dense, _, labels = loop.optimisers(made, loop.TrainConfig(**CONFIG, **options, weight_decay=0.1))
+        assert [id(p) for group in labels.param_groups for p in group["params"]] == [id(made.head.codebook.bases)]
+        assert (labels.defaults["lr"], labels.param_groups[0]["weight_decay"]) == (pytest.approx(rate), 0.0)
+        assert dense.defaults["lr"] == 3e-3
+        assert id(made.head.p) in {id(p) for group in dense.param_groups for p in group["params"]}
+
+
 def test_the_log_has_a_line_of_json_for_each_epoch(split, tmp_path):
     log = tmp_path / "log.jsonl"
     log.write_text("of an earlier run\n")

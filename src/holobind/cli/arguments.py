@@ -2,11 +2,14 @@
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from holobind.cli.terminal import set_quiet
+
+if TYPE_CHECKING:
+    from holobind.data import Dataset
 
 Data = Annotated[
     Path,
@@ -16,6 +19,78 @@ ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="Model file wri
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Show no progress on stderr.", callback=set_quiet, show_default=False)
+]
+EncoderPlace = Annotated[
+    str | None,
+    typer.Option(
+        "--encoder",
+        metavar="NAME-OR-PATH",
+        help="Where the model's sentence encoder is, if it has one.  \\[default: where it was in training]",
+        show_default=False,
+    ),
+]
+FIELDS = "Fields of a table"
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        help="csv, tsv, jsonl, annif, fasttext, parquet, arrow, xml, svmlight, npz or text.  \\[default: told from the "
+        "content]",
+        rich_help_panel=FIELDS,
+        show_default=False,
+    ),
+]
+TextField = Annotated[
+    str | None,
+    typer.Option(
+        "--text-field",
+        metavar="NAMES",
+        help="Fields that make up the text, such as title^2,abstract: joined in this order, the title twice. Numbers "
+        "from 1 are columns of a file without a header.  \\[default: text, or title and abstract, or the like]",
+        rich_help_panel=FIELDS,
+        show_default=False,
+    ),
+]
+LabelField = Annotated[
+    str | None,
+    typer.Option(
+        "--label-field",
+        metavar="NAME",
+        help="Field of the labels.  \\[default: labels, tags, subjects, or the like]",
+        rich_help_panel=FIELDS,
+        show_default=False,
+    ),
+]
+LabelSeparator = Annotated[
+    str | None,
+    typer.Option(
+        "--label-separator",
+        metavar="TEXT",
+        help="What stands between labels in one field, such as '|'; ' ' for white space, none for one label a field.  "
+        "\\[default: told from the content]",
+        rich_help_panel=FIELDS,
+        show_default=False,
+    ),
+]
+IdField = Annotated[
+    str | None,
+    typer.Option(
+        "--id-field",
+        metavar="NAME",
+        help="Field of the ids.  \\[default: id, document_id, or the like]",
+        rich_help_panel=FIELDS,
+        show_default=False,
+    ),
+]
+LabelNames = Annotated[
+    Path | None,
+    typer.Option(
+        "--label-names",
+        metavar="FILE",
+        help="Vocabulary with names of labels: lines <uri> TAB name, or CSV with uri and label_en.",
+        rich_help_panel=FIELDS,
+        show_default=False,
+    ),
 ]
 BYTE_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
@@ -38,3 +113,11 @@ MaxUncompressed = Annotated[
         show_default=False,
     ),
 ]
+
+
+def print_description(dataset: "Dataset") -> None:
+    """Say on stderr how a table was read."""
+    from holobind.cli.terminal import first_process
+
+    if dataset.layout is not None and not dataset.layout.is_own and first_process():
+        typer.echo(dataset.description, err=True)

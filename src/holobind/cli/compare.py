@@ -8,7 +8,18 @@ import typer
 
 from holobind._files import atomic_write, write_errors
 from holobind.cli import train as train_cli
-from holobind.cli.arguments import Data, Json, MaxUncompressed, Quiet
+from holobind.cli.arguments import (
+    Data,
+    Format,
+    Json,
+    LabelField,
+    LabelNames,
+    LabelSeparator,
+    MaxUncompressed,
+    Quiet,
+    TextField,
+    print_description,
+)
 from holobind.cli.terminal import claim_outputs, interrupted, print_json, print_rich, progress
 from holobind.errors import FileError, TrainingInterrupted
 from holobind.training.config import OPTIONS
@@ -28,6 +39,11 @@ def compare(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help=OPTIONS["seed"].help)] = 0,
     out: Annotated[Path, typer.Option(help="Directory for compare.json and compare.png.")] = Path("compare"),
+    format: Format = None,  # noqa: A002
+    text_field: TextField = None,
+    label_field: LabelField = None,
+    label_separator: LabelSeparator = None,
+    label_names: LabelNames = None,
     max_uncompressed: MaxUncompressed = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -55,7 +71,17 @@ def compare(
     table_path, plot_path = out / "compare.json", out / "compare.png"
     outputs = {"the table": table_path, "the plot": plot_path}
     with claim_outputs(outputs, input_files(data)), progress() as report:
-        dataset = load(data, max_uncompressed=max_uncompressed, on_progress=report)
+        dataset = load(
+            data,
+            format=format,
+            text_field=text_field,
+            label_field=label_field,
+            label_separator=label_separator,
+            label_names=label_names,
+            max_uncompressed=max_uncompressed,
+            on_progress=report,
+        )
+        print_description(dataset)
         try:
             rows = run_candidates(
                 dataset,

@@ -6,7 +6,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holobind._files import check_outputs
-from holobind.cli.arguments import Json, MaxUncompressed, Quiet, byte_size
+from holobind.cli.arguments import (
+    Format,
+    Json,
+    LabelField,
+    LabelNames,
+    LabelSeparator,
+    MaxUncompressed,
+    Quiet,
+    TextField,
+    byte_size,
+    print_description,
+)
 from holobind.cli.terminal import print_json, progress
 
 if TYPE_CHECKING:
@@ -27,18 +38,25 @@ Compression = Annotated[str, typer.Option("--compression", help="Compress the fi
 def stats(
     path: Annotated[Path, typer.Argument(help="A directory, a file, or the name of a fetched dataset.")],
     plot: Annotated[Path | None, typer.Option("--plot", help="Write histograms to this PNG.")] = None,
+    format: Format = None,  # noqa: A002
+    text_field: TextField = None,
+    label_field: LabelField = None,
+    label_separator: LabelSeparator = None,
+    label_names: LabelNames = None,
     one_based: OneBased = False,
     max_uncompressed: MaxUncompressed = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Print the statistics of a dataset, and for comparison those of the paper's eight datasets.
+    """Print the statistics of a dataset, its first five rows as they were read, and the paper's eight datasets.
 
     Examples:
 
         holobind data stats bibtex
 
         holobind data stats train.txt.gz --one-based --json
+
+        holobind data stats books.csv --text-field title --label-field tags
 
         holobind data stats bibtex --plot bibtex.png
     """
@@ -47,14 +65,27 @@ def stats(
 
     check_outputs({"--plot": plot}, input_files(path))
     with progress() as on_progress:
-        dataset = data.load(path, one_based=one_based, max_uncompressed=max_uncompressed, on_progress=on_progress)
+        dataset = data.load(
+            path,
+            format=format,
+            text_field=text_field,
+            label_field=label_field,
+            label_separator=label_separator,
+            label_names=label_names,
+            one_based=one_based,
+            max_uncompressed=max_uncompressed,
+            on_progress=on_progress,
+        )
+        print_description(dataset)
         found = data.statistics(dataset)
         if plot:
             data.plot(dataset, plot)
     if as_json:
-        print_json({"dataset": found, "paper": data.paper_table(), "plot": str(plot) if plot else None})
+        rows = data.first_rows(dataset)
+        print_json({"dataset": found, "rows": rows, "paper": data.paper_table(), "plot": str(plot) if plot else None})
     else:
         _print_table(found, data.paper_table())
+        _print_rows(data.first_rows(dataset))
 
 
 @app.command()
@@ -63,6 +94,11 @@ def convert(
     target: Annotated[Path, typer.Argument(help="A new directory, or a file whose suffix determines the format.")],
     to: Annotated[str | None, typer.Option("--to", help="The format: xml, svmlight, npz, text, tsv or jsonl.")] = None,
     compression: Compression = "",
+    format: Format = None,  # noqa: A002
+    text_field: TextField = None,
+    label_field: LabelField = None,
+    label_separator: LabelSeparator = None,
+    label_names: LabelNames = None,
     one_based: OneBased = False,
     max_uncompressed: MaxUncompressed = None,
     quiet: Quiet = False,
@@ -77,6 +113,8 @@ def convert(
         holobind data convert train.svm.bz2 train.txt --one-based
 
         holobind data convert records.jsonl records --to text --compression xz
+
+        holobind data convert books.parquet books.jsonl --label-field tags
     """
     from holobind import data
 
@@ -86,10 +124,16 @@ def convert(
             target,
             to,
             compression=compression,
+            format=format,
+            text_field=text_field,
+            label_field=label_field,
+            label_separator=label_separator,
+            label_names=label_names,
             one_based=one_based,
             max_uncompressed=max_uncompressed,
             on_progress=on_progress,
         )
+    print_description(dataset)
     _report(dataset, target, as_json)
 
 
@@ -243,3 +287,23 @@ def _print_table(found: dict[str, Any], paper: list[dict[str, Any]]) -> None:
         f"the most frequent label has {found['most frequent label']} training points; "
         f"{found['points without labels']} points have no label"
     )
+
+
+def _print_rows(rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("row", "text" if rows and "text" in rows[0] else "features", "labels", title="first rows, as read")
+    for number, row in enumerate(rows, 1):
+        labels = " | ".join(str(label) for label in row["labels"]) or "(none)"
+        table.add_row(str(number), _cell(row.get("text") or row.get("features", "")), _cell(labels))
+    Console().print(table, markup=False)
+
+
+def _cell(text: str) -> Any:
+    """The beginning of a text as it is, whatever brackets it has."""
+    from rich.text import Text
+
+    from holobind._checks import printable
+
+    return Text(printable(text, 100))

@@ -23,6 +23,8 @@ def description(model: Model) -> dict[str, Any]:
         "summary": summary(model),
         "inputs": "texts" if model.reads_texts else "features",
         "features": model.network.n_features,
+        "analyzer": model.tfidf and model.tfidf.analyzer,
+        "encoder": model.encoder and model.encoder.config(),
         "vocabulary": model.tokenizer and model.tokenizer.vocab_size,
         "labels": model.n_labels,
         "most frequent labels": frequent if model.label_names is None else [model.label_names[i] for i in frequent],
@@ -43,7 +45,7 @@ def table(described: dict[str, Any]) -> Table:
     fewer_outputs, fewer_parameters = described["output layer smaller by"], described["network smaller by"]
     rows = {
         "model": described["summary"],
-        "inputs": f"texts, {n_inputs:,} tokens" if described["inputs"] == "texts" else f"{n_inputs:,} features",
+        "inputs": f"texts, {n_inputs:,} tokens" if described["vocabulary"] else _features(described),
         "labels": f"{described['labels']:,}, most frequent: {', '.join(map(str, described['most frequent labels']))}",
         "allowed labels": None
         if described["allowed labels"] == described["labels"]
@@ -65,6 +67,21 @@ def table(described: dict[str, Any]) -> Table:
         if value not in (None, ""):
             shown.add_row(name, _cell(value))
     return shown
+
+
+def _features(described: dict[str, Any]) -> str:
+    """Where the features of a model come from, in one line of text."""
+    n, encoder = described["features"] or 0, described["encoder"]
+    if described["inputs"] != "texts":
+        return f"{n:,} features"
+    kinds = {"word": "words, prefixes and n-grams", "char": "character n-grams", "plain": "words"}
+    features = kinds.get(described["analyzer"], "features of scikit-learn's vectoriser")
+    if encoder is None:
+        return f"texts, {n:,} {features}"
+    return (
+        f"texts, {n - encoder['dim']:,} {features}, and {encoder['dim']} dimensions of the encoder {encoder['name']} "
+        f"(hash {encoder['digest'][:12]}, weight {encoder['weight']:g})"
+    )
 
 
 def _cell(value: object) -> str:
@@ -101,6 +118,8 @@ def validation(metadata: dict[str, Any]) -> dict[str, float]:
     if isinstance(knn, dict):  # chosen after l2, so its scores are those of the final model
         chosen["knn_weight"] = knn["knn_weight"]
         scores = [score for *_, score in knn["validation"]] or scores
+    if isinstance(encoder := metadata.get("encoder"), dict):
+        chosen["encoder_weight"] = encoder["weight"]
     return {**({"nDCG@5": round(max(scores), 2)} if scores else {}), **chosen}
 
 

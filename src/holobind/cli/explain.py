@@ -10,7 +10,7 @@ import typer
 from holobind import _html as html
 from holobind._checks import printable
 from holobind._files import atomic_write, write_errors
-from holobind.cli.arguments import Json, ModelFile
+from holobind.cli.arguments import EncoderPlace, Json, ModelFile
 from holobind.cli.label_options import read_labels
 from holobind.cli.terminal import claim_outputs, print_json, print_rich
 from holobind.errors import DataError
@@ -40,6 +40,7 @@ def explain(
     k: Annotated[int, typer.Option("--k", "-k", min=1, help="Explain the k best labels.")] = 1,
     parts: Annotated[int, typer.Option(min=1, help="Number of parts shown; the rest is summed.")] = 12,
     out: Annotated[Path | None, typer.Option("--html", help="Page with the words marked.")] = None,
+    encoder: EncoderPlace = None,
     as_json: Json = False,
 ) -> None:
     """Show which words and which training rows made a label's score.
@@ -61,7 +62,7 @@ def explain(
     import holobind as hb
 
     with claim_outputs({"--html": out}, [model]):
-        loaded = hb.load(model)
+        loaded = hb.load(model, encoder=encoder)
         found = loaded.explain(_inputs(loaded, text), read_labels(label), k)
         if out is not None:
             with write_errors(out), atomic_write(out, "w") as file:

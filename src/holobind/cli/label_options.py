@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from holobind.model import Model
 
 Prediction = dict[str, Any]
+NO_KNOWN_WORD, NO_FEATURES = "no known word", "no features"
 MAX_LIST_BYTES = 1 << 26  # of a file of labels
 
 Exclude = Annotated[
@@ -47,7 +48,7 @@ class LabelOptions:
         """Raise an OptionError or LabelError before any input is read."""
         from holobind.label_filter import allowed_labels
         from holobind.label_sets import Objective
-        from holobind.model import NO_CALIBRATION
+        from holobind.predictions import NO_CALIBRATION
 
         allowed_labels(model.n_labels, model.label_names, self.exclude, self.only, model.allowed)
         if self.objective is not None:
@@ -59,22 +60,29 @@ class LabelOptions:
 def predict_labels(
     model: "Model", inputs: Any, k: int, names: bool, threshold: float, options: LabelOptions
 ) -> list[Prediction]:
-    """The predictions of rows or texts, as JSON values, labels with the highest scores first."""
+    """The predictions of rows or texts, as JSON values, labels with the highest scores first.
+
+    A row without any word or feature that the model knows has no labels, and says so.
+    """
     from holobind.label_filter import allowed_labels
 
+    examples = model.examples(inputs)
+    nothing: Prediction = {"labels": [], "unknown": NO_KNOWN_WORD if isinstance(inputs, list) else NO_FEATURES}
     filters: dict[str, Any] = {"exclude": options.exclude, "only": options.only}
     if options.objective is None:
         allowed = allowed_labels(model.n_labels, model.label_names, **filters, before=model.allowed)
         n_allowed = model.n_labels if allowed is None else int(allowed.sum())
-        ranking = model.rank(inputs, min(k, n_allowed), **filters)
+        ranking = model.rank(examples, min(k, n_allowed), **filters)
     else:
-        ranking = model.choose(inputs, options.objective, **filters)
+        ranking = model.choose(examples, options.objective, **filters)
     label_names = model.label_names if names else None
     scores, ids, p = ranking.scores.tolist(), ranking.ids.tolist(), ranking.probabilities
     probabilities = [[None] * len(row) for row in ids] if p is None else p.tolist()
     shown = options.probabilities is not False
     return [
-        {
+        dict(nothing)
+        if is_empty
+        else {
             "labels": [
                 {
                     "label": label if label_names is None else label_names[label],
@@ -85,7 +93,7 @@ def predict_labels(
                 if label >= 0 and score > threshold and (probability is None or probability >= options.min_probability)
             ]
         }
-        for row in zip(scores, ids, probabilities, strict=True)
+        for is_empty, *row in zip(examples.empty_rows().tolist(), scores, ids, probabilities, strict=True)
     ]
 
 

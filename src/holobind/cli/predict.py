@@ -11,7 +11,21 @@ from typing import IO, Annotated, Any
 import typer
 
 from holobind._files import atomic_write, write_errors
-from holobind.cli.arguments import Data, Json, MaxUncompressed, ModelFile, Quiet
+from holobind.cli.arguments import (
+    Data,
+    EncoderPlace,
+    Format,
+    IdField,
+    Json,
+    LabelField,
+    LabelNames,
+    LabelSeparator,
+    MaxUncompressed,
+    ModelFile,
+    Quiet,
+    TextField,
+    print_description,
+)
 from holobind.cli.label_options import Exclude, LabelOptions, Only, read_labels
 from holobind.cli.terminal import claim_outputs, print_json, print_rich, progress
 from holobind.errors import DataError, OptionError
@@ -29,6 +43,12 @@ def evaluate(
     plot: Annotated[
         Path | None, typer.Option(help="PNG of the reliability of the probabilities of the five best labels.")
     ] = None,
+    encoder: EncoderPlace = None,
+    format: Format = None,  # noqa: A002
+    text_field: TextField = None,
+    label_field: LabelField = None,
+    label_separator: LabelSeparator = None,
+    label_names: LabelNames = None,
     max_uncompressed: MaxUncompressed = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -50,29 +70,45 @@ def evaluate(
     from holobind.cli import plots
     from holobind.data.formats import input_files
 
-    loaded = hb.load(model)
+    loaded = hb.load(model, encoder=encoder)
     if plot is not None and loaded.calibration is None:
         raise OptionError("--plot shows probabilities; this model has none, because no rows were held out, or too few")
     outputs = {"--plot": plot}
     with claim_outputs(outputs, [model, *input_files(data)]), progress() as report:
-        dataset = hb.data.load(data, max_uncompressed=max_uncompressed, on_progress=report)
+        dataset = hb.data.load(
+            data,
+            format=format,
+            text_field=text_field,
+            label_field=label_field,
+            label_separator=label_separator,
+            label_names=label_names,
+            preferred_text_field=loaded.metadata.get("text fields"),
+            max_uncompressed=max_uncompressed,
+            on_progress=report,
+        )
+        print_description(dataset)
         if dataset.tfidf is not None and not loaded.reads_texts:
             raise DataError(f"{data} has only texts, and this model reads features; train a model on texts")
         split = dataset.train if dataset.test is None else dataset.test
+        n_empty = int(loaded.examples(loaded.inputs_of(split), cache=True, on_progress=report).empty_rows().sum())
         found = loaded.evaluate(split, k, label_names=dataset.label_names, dataset=dataset.name, on_progress=report)
         if plot is not None:
             plots.reliability(found.reliability, f"{dataset.name}, {found.n_rows:,} rows", plot)
     if as_json:
         split_name = "all" if dataset.test is None else "test"
-        print_json({"model": str(model), "data": str(data), "split": split_name, **found.as_json()})
+        print_json({"model": str(model), "data": str(data), "split": split_name, **found.as_json(), "unknown": n_empty})
     else:
         print_rich(found.table())
+        if n_empty:
+            print_rich(f"{n_empty:,} of {len(split):,} rows have no word or feature that the model knows")
 
 
 @app.command()
 def predict(
     model: ModelFile,
-    source: Annotated[Path, typer.Argument(metavar="INPUT", help="File, also .gz, .bz2 or .xz; - for standard input.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="INPUT", help="File, also .gz, .bz2 or .xz; a folder; - for standard input.")
+    ],
     k: Annotated[int, typer.Option("--k", "-k", min=1, help="Number of labels per line.")] = 5,
     threshold: Annotated[
         float,
@@ -101,12 +137,19 @@ def predict(
         bool, typer.Option("--names/--ids", help="Label names, if the model has them, or label ids.")
     ] = True,
     format: Annotated[  # noqa: A002
-        str | None, typer.Option(help="text, jsonl or xml.  \\[default: detected from the first line]")
+        str | None,
+        typer.Option(
+            help="text, jsonl, xml, csv, tsv, annif, fasttext, parquet or arrow.  \\[default: told from the name and "
+            "the first line]"
+        ),
     ] = None,
+    text_field: TextField = None,
+    id_field: IdField = None,
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Write the error of an invalid line in its place, and continue.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Output file, also .gz, .bz2 or .xz.  \\[default: stdout]")] = None,
+    encoder: EncoderPlace = None,
     max_uncompressed: MaxUncompressed = None,
     as_json: Annotated[bool, typer.Option("--json", help="No effect: the output is always JSON lines.")] = False,
 ) -> None:
@@ -115,22 +158,28 @@ def predict(
     Labels come best first, with their scores and, where the model was
     calibrated on held-out rows, their probabilities.
 
-    An input line is a text, a JSON object with "text" or "features", or a
-    sparse row in the XML-Repository format:
+    The input is a table (CSV, TSV, Parquet, a folder of texts), or lines: a
+    text, a JSON object with "text" or "features", or a sparse row in the
+    XML-Repository format. An id of the input comes back beside the labels.
 
         read json file path
 
-        {"text": "read json file path"}
+        {"id": 7, "text": "read json file path"}
 
         {"features": {"12": 0.5, "40": 1}}
 
         12:0.5 40:1
+
+    A line without any word or feature that the model knows gets no labels, and
+    "unknown": "no known word" or "no features".
 
     Examples:
 
         echo "read json file path" | holobind predict model.safetensors -
 
         holobind predict model.safetensors test.txt.xz --ids --out labels.jsonl
+
+        holobind predict model.safetensors new.csv --text-field title,abstract --id-field isbn
 
         holobind predict model.safetensors new.jsonl -k 10 --min-probability 0.2
 
@@ -140,6 +189,7 @@ def predict(
     """
     import holobind as hb
     from holobind.cli import stream
+    from holobind.data.tables import TableOptions
 
     if math.isnan(threshold):
         raise OptionError("--threshold must be a number; got nan")
@@ -153,14 +203,19 @@ def predict(
     )
     path = None if str(source) == "-" else source
     with claim_outputs({"--out": out}, [model, STDIN_HANDLE if path is None else path]), _open_output(out) as file:
-        loaded = hb.load(model)
+        loaded = hb.load(model, encoder=encoder)
         if path is None and sys.stdin is not None and sys.stdin.isatty():
             typer.echo("Each input line gets one output line; Ctrl-D ends.", err=True)
+        fields = TableOptions.of(
+            format=format, text_field=text_field, id_field=id_field, preferred=loaded.metadata.get("text fields")
+        )
         batches = stream.predictions(
             loaded,
-            stream.read_chunks(path, max_uncompressed),
+            stream.open_input(path, fields, max_uncompressed),
             k,
             format=format,
+            fields=fields,
+            on_layout=lambda layout: typer.echo(layout.describe(), err=True),
             source=stream.STDIN if path is None else str(path),
             names=names,
             threshold=threshold,

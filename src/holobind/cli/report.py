@@ -10,7 +10,20 @@ import typer
 from holobind import _html as html
 from holobind._checks import printable
 from holobind._files import atomic_write, write_errors
-from holobind.cli.arguments import Data, Json, MaxUncompressed, ModelFile, Quiet
+from holobind.cli.arguments import (
+    Data,
+    EncoderPlace,
+    Format,
+    Json,
+    LabelField,
+    LabelNames,
+    LabelSeparator,
+    MaxUncompressed,
+    ModelFile,
+    Quiet,
+    TextField,
+    print_description,
+)
 from holobind.cli.terminal import print_json, print_rich, progress
 from holobind.errors import DataError, FileError
 
@@ -23,7 +36,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
-SHOWN_LABELS, SHOWN_CONFUSIONS, SHOWN_ROWS = 200, 50, 50  # of the page; the CSV files have all, or as many as they say
+SHOWN_LABELS, SHOWN_CONFUSIONS, SHOWN_ROWS = 100, 50, 50  # of the page; the CSV files have all, or as many as they say
 MAX_CSV_ROWS = 1000  # of the hardest rows
 MAX_TEXT_CHARACTERS = 300
 FILES = ("index.html", "labels.csv", "confusion.csv", "rows.csv", "labels.png", "reliability.png")
@@ -35,6 +48,12 @@ def report(
     data: Data,
     out: Annotated[Path, typer.Option(help="Directory of the report; it may exist if it holds nothing but one.")],
     objective: Annotated[str, typer.Option(help="What label sets are chosen by, as in `predict --auto`.")] = "micro-f1",
+    encoder: EncoderPlace = None,
+    format: Format = None,  # noqa: A002
+    text_field: TextField = None,
+    label_field: LabelField = None,
+    label_separator: LabelSeparator = None,
+    label_names: LabelNames = None,
     max_uncompressed: MaxUncompressed = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -54,15 +73,27 @@ def report(
     from holobind.label_report import label_report
 
     _check_directory(out)
-    loaded = hb.load(model)
+    loaded = hb.load(model, encoder=encoder)
     with progress() as show:
-        dataset = hb.data.load(data, max_uncompressed=max_uncompressed, on_progress=show)
+        dataset = hb.data.load(
+            data,
+            format=format,
+            text_field=text_field,
+            label_field=label_field,
+            label_separator=label_separator,
+            label_names=label_names,
+            preferred_text_field=loaded.metadata.get("text fields"),
+            max_uncompressed=max_uncompressed,
+            on_progress=show,
+        )
+        print_description(dataset)
         if dataset.tfidf is not None and not loaded.reads_texts:
             raise DataError(f"{data} has only texts, and this model reads features; train a model on texts")
         split = dataset.train if dataset.test is None else dataset.test
+        examples = loaded.examples(loaded.inputs_of(split), cache=True, on_progress=show)
         evaluation = loaded.evaluate(split, label_names=dataset.label_names, dataset=dataset.name, on_progress=show)
         Y, names = loaded.labels_of(split, dataset.label_names)
-        ranking, chosen = loaded.candidates(loaded.inputs_of(split), objective, on_progress=show)
+        ranking, chosen = loaded.candidates(examples, objective, on_progress=show)
         show("writing the report", 0.0)
         found = label_report(ranking, chosen, Y)
         page = _Page(loaded, dataset.name, split, Y, names, ranking, chosen, evaluation, found, objective)

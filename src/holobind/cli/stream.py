@@ -4,6 +4,9 @@
     jsonl   one object per line: {"text": "..."} or {"features": {"12": 0.5, "40": 1}}
     xml     XML-Repository lines: `f:v f:v` or `l1,l2 f:v f:v`. Labels are ignored, and so is a header line
             `rows features labels`
+    csv, tsv, annif, fasttext, parquet, arrow   a table of texts (`holobind.data.tables`), for models trained on texts
+
+A record with an id gets a prediction with that id.
 
 A batch holds the lines of one read. Reads of a file are large, so its batches are full. A terminal or a slow pipe
 returns single lines, and each gets its prediction at once.
@@ -14,21 +17,30 @@ import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import groupby
+from dataclasses import dataclass
+from itertools import chain, groupby
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from holobind._types import CsrArray
 from holobind.cli.label_options import LabelOptions, Prediction, predict_labels
+from holobind.data import files
 from holobind.data.csr import from_arrays
-from holobind.data.files import BOM, DECOMPRESSION_ERRORS, MAX_LINE_BYTES, damaged, open_binary
+from holobind.data.files import BOM, MAX_LINE_BYTES, uncompressed_name
 from holobind.data.sparse_text import HEADER, parse_features, read_counts
-from holobind.data.text_files import has_lone_surrogate
+from holobind.data.tables import TABLE_FORMATS, Layout, TableOptions, arrange, find_format, open_table
+from holobind.data.tables.layout import choose_fields, lookup
+from holobind.data.tables.lines import Lines
+from holobind.data.tables.reading import MAGIC
+from holobind.data.tables.sources import Source, from_lines, is_header, recognise
 from holobind.errors import DataError, OptionError
 from holobind.model import Model
 
 LINE_FORMATS = ("text", "jsonl", "xml")
+INPUT_FORMATS = tuple(dict.fromkeys((*LINE_FORMATS, *TABLE_FORMATS)))
+BINARY_FORMATS = ("parquet", "arrow")
 MAX_BATCH_LINES = 1024
 CHUNK_BYTES = 1 << 20
 STDIN = "stdin"
@@ -38,6 +50,17 @@ FLOAT32_MAX = 3.4e38
 
 DEFAULT_OPTIONS = LabelOptions()
 FeatureValues = dict[int, float]
+
+
+@dataclass(frozen=True)
+class TextsWithIds:
+    """Texts of records that have ids."""
+
+    texts: list[str]
+    ids: list[Any]
+
+
+Parsed = list[str] | TextsWithIds | CsrArray | DataError
 
 
 def read_chunks(path: Path | None, max_uncompressed: int | None = None) -> Iterator[bytes]:
@@ -54,21 +77,35 @@ def read_chunks(path: Path | None, max_uncompressed: int | None = None) -> Itera
         except OSError as error:  # a directory, for example
             raise DataError(f"{STDIN}: {error.strerror or error}") from error
         return
-    with open_binary(path, max_uncompressed, pipes=True) as (stream, _):
-        read = getattr(stream, "read1", stream.read)  # `read` of an unbuffered file returns what one read gives, too
-        try:
-            while chunk := read(CHUNK_BYTES):
-                yield chunk
-        except DECOMPRESSION_ERRORS as error:
-            raise damaged(path, error) from error
+    yield from files.read_chunks(path, max_uncompressed, pipes=True)
+
+
+def open_input(
+    path: Path | None, options: TableOptions | None = None, max_uncompressed: int | None = None
+) -> Iterable[bytes] | Source:
+    """A table, where the input is a folder or a binary file of columns; otherwise its bytes in chunks."""
+    options = options or TableOptions()
+    if path is not None and (path.is_dir() or path.is_file()):
+        if path.is_dir():
+            chosen = find_format(path) or "annif"
+        else:
+            start = next(files.read_chunks(path, max_uncompressed), b"")
+            chosen = options.format or next((name for magic, name in MAGIC.items() if start.startswith(magic)), "")
+        if path.is_dir() or chosen in BINARY_FORMATS:
+            return open_table(path, chosen, options, max_uncompressed, labelled=False)
+    elif options.format in BINARY_FORMATS:
+        raise OptionError(f"{options.format} is read from files, not from {path or STDIN}; give the name of a file")
+    return read_chunks(path, max_uncompressed)
 
 
 def predictions(
     model: Model,
-    chunks: Iterable[bytes],
+    chunks: Iterable[bytes] | Source,
     k: int = 5,
     *,
     format: str | None = None,  # noqa: A002 the name of the option
+    fields: TableOptions | None = None,
+    on_layout: Callable[[Layout], None] | None = None,
     source: str = STDIN,
     names: bool = True,
     threshold: float = -math.inf,
@@ -79,7 +116,14 @@ def predictions(
 
         {"labels": [{"label": "red", "score": 0.9, "probability": 0.8}, ...]}
 
-    format     one of `LINE_FORMATS`; None detects it from the model and the first line
+    A line without any word or feature that the model knows has no labels, and says so:
+
+        {"labels": [], "unknown": "no known word"}
+
+    chunks     the bytes of a stream, or a table
+    format     one of `INPUT_FORMATS`; None detects it from the model, the first line and the suffix of `source`
+    fields     the fields of a table, or of JSON lines
+    on_layout  called with how a table is read
     source     name of the stream in error messages
     names      give label names where the model has them, instead of label ids
     threshold  leave out labels whose score is not above it
@@ -87,27 +131,117 @@ def predictions(
     on_error   called with the error of a line that cannot be parsed, whose prediction is then {"error": "..."}. Without
                it the error is raised, after the predictions of all lines before
     """
-    if format not in (None, *LINE_FORMATS):
-        raise OptionError(f"format {format!r} is unknown; choose one of {', '.join(LINE_FORMATS)}")
+    if format not in (None, *INPUT_FORMATS):
+        raise OptionError(f"format {format!r} is unknown; choose one of {', '.join(INPUT_FORMATS)}")
     options.check(model)
-    parser: _LineParser | None = None
-    for number, lines in _batches(chunks, source):
-        n_header = 0
-        if parser is None:
-            lines[0] = lines[0].removeprefix(BOM)
-            parser = _LineParser(model, format or detect_format(model, lines[0]), source)
-            n_header = int(parser.is_header(lines[0]))
+    for parsed in _parsed_batches(model, chunks, format, fields or TableOptions(), source, on_layout):
         batch: list[Prediction] = []
-        for inputs in parser.parse(lines[n_header:], number + n_header):
+        for inputs in parsed:
             if isinstance(inputs, DataError):
                 if on_error is None:
                     yield batch
                     raise inputs
                 on_error(inputs)
                 batch.append({"error": str(inputs)})
+            elif isinstance(inputs, TextsWithIds):
+                found = predict_labels(model, inputs.texts, k, names, threshold, options)
+                batch += [{"id": id_, **one} for id_, one in zip(inputs.ids, found, strict=True)]
             else:
                 batch += predict_labels(model, inputs, k, names, threshold, options)
         yield batch
+
+
+def _parsed_batches(
+    model: Model,
+    chunks: Iterable[bytes] | Source,
+    format: str | None,  # noqa: A002
+    options: TableOptions,
+    source: str,
+    on_layout: Callable[[Layout], None] | None,
+) -> Iterator[Iterable[Parsed]]:
+    """The inputs of each batch."""
+    if not isinstance(chunks, Source):
+        first, chunks = _first_line(chunks)
+        table = _table_format(model, first, source) if format is None else format
+        if table in TABLE_FORMATS and table != "jsonl":
+            _check_reads_texts(model)
+            if table in BINARY_FORMATS:
+                raise OptionError(f"{table} is read from files, not from {source}; give the name of a file")
+            chunks = from_lines(Lines(chunks, source), table, options, labelled=False)
+    if isinstance(chunks, Source):
+        _check_reads_texts(model)
+        yield from _table_batches(chunks, options, on_layout)
+        return
+    parser: _LineParser | None = None
+    for number, lines in _batches(chunks, source):
+        n_header = 0
+        if parser is None:
+            lines[0] = lines[0].removeprefix(BOM)
+            parser = _LineParser(model, format or detect_format(model, lines[0]), source, options)
+            n_header = int(parser.is_header(lines[0]))
+        yield parser.parse(lines[n_header:], number + n_header)
+
+
+def _check_reads_texts(model: Model) -> None:
+    if not model.reads_texts:
+        n_features = model.network.n_features or 0
+        raise OptionError(f"this model reads {n_features} features, not texts; choose format jsonl or xml")
+
+
+def _first_line(chunks: Iterable[bytes]) -> tuple[str, Iterable[bytes]]:
+    """The first line of a stream, cut after a chunk or more, and the whole stream."""
+    following = iter(chunks)
+    start = b""
+    while b"\n" not in start and len(start) < CHUNK_BYTES and (chunk := next(following, b"")):
+        start += chunk
+    line = start.split(b"\n", 1)[0].removeprefix(BOM).removesuffix(b"\r")
+    return line.decode(errors="replace"), chain([start] if start else [], following)
+
+
+def _table_format(model: Model, line: str, source: str) -> str | None:
+    """The format of a table of texts by the name and the first line of a stream; None if it has plain lines."""
+    suffix = Path(uncompressed_name(Path(source))).suffix
+    found = recognise([line], suffix) if model.reads_texts else None
+    if suffix in (".csv", ".tsv") or found in ("annif", "fasttext"):
+        return found
+    return "csv" if model.reads_texts and is_header(line) else None
+
+
+def _table_batches(
+    source: Source, options: TableOptions, on_layout: Callable[[Layout], None] | None
+) -> Iterator[list[Parsed]]:
+    """The texts of a table, in batches of what one read of its stream gives."""
+    layout, records = arrange(source, options, labelled=False)
+    if on_layout is not None:
+        on_layout(layout)
+    parsed: list[str | tuple[str, Any] | DataError] = []
+    for number, record in records:
+        try:
+            if isinstance(record, DataError):
+                raise record
+            text, id_ = layout.text_of(record), layout.id_of(record)
+            parsed.append(text if layout.fields.id is None else (text, id_))
+        except DataError as error:
+            parsed.append(error if error is record else DataError(f"{source.place(number)}: {error}"))
+        if len(parsed) >= MAX_BATCH_LINES or (source.lines is not None and source.lines.waiting):
+            yield list(_runs(parsed))
+            parsed = []
+    if parsed:
+        yield list(_runs(parsed))
+
+
+def _runs(parsed: Iterable[Any]) -> Iterator[Any]:
+    """Runs of texts, of texts with ids, or of rows, as long as possible, and single errors."""
+    for kind, run in groupby(parsed, type):
+        if kind is str:
+            yield list(run)
+        elif kind is tuple:
+            texts, ids = zip(*run, strict=True)
+            yield TextsWithIds(list(texts), list(ids))
+        elif kind is dict:
+            yield list(run)
+        else:
+            yield from run
 
 
 def _batches(chunks: Iterable[bytes], source: str) -> Iterator[tuple[int, list[bytes]]]:
@@ -141,11 +275,13 @@ def detect_format(model: Model, line: bytes) -> str:
 class _LineParser:
     """Parses the lines of one stream into inputs of a model."""
 
-    def __init__(self, model: Model, format: str, source: str) -> None:  # noqa: A002
+    def __init__(self, model: Model, format: str, source: str, options: TableOptions) -> None:  # noqa: A002
         self.format, self.source, self.reads_texts = format, source, model.reads_texts
+        self.options = options
+        self.layout: Layout | None = None  # of JSON lines
         self.n_features = model.network.n_features or 0
-        if format == "text" and not self.reads_texts:
-            raise OptionError(f"this model reads {self.n_features} features, not texts; choose format jsonl or xml")
+        if format == "text":
+            _check_reads_texts(model)
         if format == "xml" and not self.n_features:
             raise OptionError("this model reads texts, not features; choose format text or jsonl")
 
@@ -159,7 +295,7 @@ class _LineParser:
             )
         return header is not None
 
-    def parse(self, lines: list[bytes], number: int) -> Iterator[list[str] | CsrArray | DataError]:
+    def parse(self, lines: list[bytes], number: int) -> Iterator[Parsed]:
         """Yield the inputs of runs of valid lines, as long as possible, and the error of each invalid line, in order.
 
         number   of the first line
@@ -169,13 +305,9 @@ class _LineParser:
             return
         parse_line = self._parse_json if self.format == "jsonl" else self._parse_text
         parsed = (parse_line(line, number + i) for i, line in enumerate(lines))
-        for kind, run in groupby(parsed, type):
-            if kind is str:
-                yield list(run)  # type: ignore[arg-type]
-            elif kind is dict:
-                yield _to_csr(list(run), self.n_features)  # type: ignore[arg-type]
-            else:
-                yield from run  # type: ignore[misc]
+        for run in _runs(parsed):
+            is_features = isinstance(run, list) and run and isinstance(run[0], dict)
+            yield _to_csr(run, self.n_features) if is_features else run
 
     def _parse_sparse(self, lines: list[bytes], number: int) -> Iterator[CsrArray | DataError]:
         """Parse all lines at once; if one is invalid, parse each half. k invalid lines cost O(k log n) calls."""
@@ -198,15 +330,19 @@ class _LineParser:
         except UnicodeDecodeError as error:
             return DataError(f"{self.source}:{number}: the line is not UTF-8 text ({error.reason})")
 
-    def _parse_json(self, line: bytes, number: int) -> str | FeatureValues | DataError:
+    def _parse_json(self, line: bytes, number: int) -> str | tuple[str, Any] | FeatureValues | DataError:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
             return self._error(number, f"not JSON ({' '.join(str(error).split())[:80]})")
-        if isinstance(record, dict) and self.reads_texts and isinstance(record.get("text"), str):
-            if has_lone_surrogate([record["text"]]):
-                return self._error(number, "the text has half a surrogate pair, which is no character")
-            return str(record["text"])
+        if isinstance(record, dict) and self.reads_texts and (layout := self._layout_of(record)) is not None:
+            try:
+                text = layout.text_of(record)
+                id_ = layout.id_of(record)
+            except DataError as error:
+                found = f"found {line.decode(errors='backslashreplace')[:60]}"
+                return self._error(number, found if str(error).startswith("expected") else str(error))
+            return text if id_ is None else (text, id_)
         if not isinstance(record, dict) or not isinstance(record.get("features"), dict) or not self.n_features:
             return self._error(number, f"found {line.decode(errors='backslashreplace')[:60]}")
         row: FeatureValues = {}
@@ -219,9 +355,24 @@ class _LineParser:
             row[int(key)] = float(value)
         return row
 
+    def _layout_of(self, record: dict[str, Any]) -> Layout | None:
+        """The layout that the caller names, or that of the first record with usual names; None where none fits."""
+        if self.layout is None:
+            try:
+                fields = choose_fields(self.source, list(record), self.options, labelled=False, complete=False)
+            except DataError:
+                return None
+            if not any(isinstance(lookup(record, name), str) for name, _ in fields.text):
+                return None
+            self.layout = Layout("JSON lines", fields, strict=True)
+        return self.layout
+
     def _error(self, number: int, what: str) -> DataError:
-        expected = '{"text": "..."}' if self.reads_texts else '{"features": {"12": 0.5, ...}}'
-        return DataError(f"{self.source}:{number}: {what}; expected {expected}")
+        expected = 'expected {"text": "..."}' if self.reads_texts else 'expected {"features": {"12": 0.5, ...}}'
+        if self.reads_texts and self.options.text is not None:
+            names = ", ".join(f'"{name}": "..."' for name, _ in self.options.text)
+            expected = f"expected {{{names}}}"
+        return DataError(f"{self.source}:{number}: {what}; {expected}")
 
 
 def _to_csr(rows: Sequence[FeatureValues], n_features: int) -> CsrArray:

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from holobind._files import atomic_write, write_errors
-from holobind.cli.arguments import Data, Json, MaxUncompressed, Quiet
+from holobind.cli.arguments import (
+    Data,
+    Format,
+    Json,
+    LabelField,
+    LabelNames,
+    LabelSeparator,
+    MaxUncompressed,
+    Quiet,
+    TextField,
+    print_description,
+)
 from holobind.cli.terminal import claim_outputs, first_process, interrupted, print_json, print_rich, progress
 from holobind.errors import FileError, OptionError, TrainingInterrupted
 from holobind.training.config import OPTIONS, Option, TrainConfig, TrainState, split_options, without_effect
@@ -36,6 +47,11 @@ def train(
     plot: Plot = None,
     timings: Timings = None,
     resume: Resume = False,
+    format: Format = None,  # noqa: A002
+    text_field: TextField = None,
+    label_field: LabelField = None,
+    label_separator: LabelSeparator = None,
+    label_names: LabelNames = None,
     max_uncompressed: MaxUncompressed = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -51,6 +67,8 @@ def train(
         holobind train bibtex
 
         holobind train reviews.jsonl --out reviews.safetensors
+
+        holobind train books.csv --text-field title^2,abstract --label-field tags
 
         holobind train bibtex --network fc --loss query --dim 400 --plot curves.png
 
@@ -79,7 +97,18 @@ def train(
     with claim_outputs(outputs, inputs), progress() as report:
         if checkpoint.exists() and not resume and not config.closed_form:
             raise FileError(f"{checkpoint} belongs to an interrupted run; continue it with --resume, or remove it")
-        dataset = hb.data.load(data, max_uncompressed=max_uncompressed, on_progress=report)
+        dataset = hb.data.load(
+            data,
+            format=format,
+            text_field=text_field,
+            label_field=label_field,
+            label_separator=label_separator,
+            label_names=label_names,
+            max_uncompressed=max_uncompressed,
+            on_progress=report,
+        )
+        print_description(dataset)
+        fields = {} if dataset.layout is None else {"text fields": dataset.layout.fields.text}
         try:
             model = hb.learn(
                 dataset.train,
@@ -87,12 +116,13 @@ def train(
                 train_config,
                 label_names=dataset.label_names,
                 tfidf=dataset.tfidf,
-                metadata={"data": dataset.name, "holobind": hb.__version__},
+                metadata={"data": dataset.name, "holobind": hb.__version__, **fields},
                 callbacks=make_callbacks(report),
                 checkpoint=checkpoint,
                 resume=resume,
                 log=log,
                 quantised=True,
+                max_uncompressed=max_uncompressed,
             )
         except TrainingInterrupted as stopped:
             raise interrupted(

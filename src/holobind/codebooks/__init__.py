@@ -1,5 +1,6 @@
 """Label vectors that are drawn from a seed, scored by FFT and never stored."""
 
+from holobind.codebooks.absolute import AbsoluteCodebook
 from holobind.codebooks.base import Codebook
 from holobind.codebooks.biased import BiasedCodebook
 from holobind.codebooks.dense import DenseCodebook
@@ -9,6 +10,7 @@ from holobind.codebooks.orbit import OrbitCodebook
 from holobind.codebooks.random import RandomCodebook
 
 __all__ = [
+    "AbsoluteCodebook",
     "BiasedCodebook",
     "Codebook",
     "CodebookEmbedding",

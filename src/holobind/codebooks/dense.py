@@ -11,6 +11,7 @@ from holobind import algebra
 from holobind.codebooks._checks import checked_key
 from holobind.codebooks._tracing import has_values
 from holobind.codebooks.base import Codebook
+from holobind.codebooks.ragged import sum_sets
 from holobind.errors import OptionError, ShapeError
 
 
@@ -18,21 +19,22 @@ class DenseCodebook(Codebook):
     """Stored vectors: your own, the paper's learned ones, or those of its ablation without projection.
 
     State: `table` (L, d). With `trainable` it is a parameter with gradients, and every use projects it, so that the
-    vectors stay unitary after every step. Otherwise the vectors are used as they are.
+    vectors stay unitary after every step; with `project=False` they may become anything, as in the paper's ablation.
+    Fixed vectors are used as they are.
     """
 
     kind: ClassVar[str] = "dense"
     _draw: Callable[[], Tensor] | None = None  # draws the table again, if a seed defines it
 
-    def __init__(self, vectors: Tensor, *, trainable: bool = False) -> None:
+    def __init__(self, vectors: Tensor, *, trainable: bool = False, project: bool = True) -> None:
         if vectors.ndim != 2:
             raise ShapeError(f"DenseCodebook: wants vectors of shape (labels, d), got {tuple(vectors.shape)}")
         super().__init__(len(vectors), vectors.shape[1], None)
-        self._projected = trainable  # also while its gradient is switched off
         self.table = nn.Parameter(vectors.detach().clone(), requires_grad=trainable)
+        self._projects = trainable and project  # also while its gradient is switched off
         with torch.no_grad():
-            known = has_values(vectors)
-            self.unitary = trainable or (known and bool(torch.allclose(algebra.unitary(vectors), vectors, atol=1e-4)))
+            unchanged = has_values(vectors) and bool(torch.allclose(algebra.unitary(vectors), vectors, atol=1e-4))
+        self.unitary = self._projects or (unchanged and not trainable)
 
     @classmethod
     def naive(cls, n_labels: int, dim: int, seed: int = 0) -> "DenseCodebook":
@@ -58,7 +60,7 @@ class DenseCodebook(Codebook):
             self.table.copy_(self._draw())
 
     def _all_vectors(self) -> Tensor:
-        return algebra.unitary(self.table) if self._projected else self.table
+        return algebra.unitary(self.table) if self._projects else self.table
 
     def _to_query(self, v: Tensor) -> Tensor:
         return v
@@ -78,11 +80,12 @@ class DenseCodebook(Codebook):
             yield slice(0, rows), start, min(start + size, last)
 
     def _encode(self, labels: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        vectors = self._all_vectors()
-        return nn.functional.embedding_bag(labels, vectors, offsets, mode="sum", per_sample_weights=weights)
+        if self._projects:  # the vectors of these sets, not all of them
+            return sum_sets(self._vectors(labels), offsets, weights)
+        return nn.functional.embedding_bag(labels, self.table, offsets, mode="sum", per_sample_weights=weights)
 
     def _vectors(self, ids: Tensor) -> Tensor:
-        return self._all_vectors()[ids]
+        return algebra.unitary(self.table[ids]) if self._projects else self.table[ids]
 
     def bind(self, p: Tensor) -> Codebook:
         if self.trainable:
@@ -95,7 +98,8 @@ class DenseCodebook(Codebook):
         )
 
     def to_trainable(self) -> Codebook:
-        copy = DenseCodebook(self.table, trainable=True)
+        # Naive vectors stay without projection.
+        copy = DenseCodebook(self.table, trainable=True, project=self.unitary)
         copy._draw = self._draw
         return copy
 

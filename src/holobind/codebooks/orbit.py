@@ -88,11 +88,20 @@ class OrbitCodebook(Codebook):
         return height, max(1, min(self.n_bases, transforms // height))
 
     def _top_k(
-        self, v: Tensor, k: int, max_bytes: int, first: int, last: int, bias: Tensor | None = None
+        self,
+        v: Tensor,
+        k: int,
+        max_bytes: int,
+        first: int,
+        last: int,
+        *,
+        bias: Tensor | None = None,
+        absolute: bool = False,
     ) -> tuple[Tensor, Tensor]:
         """Only the k bases with the largest maxima can hold a row's top k, so only these are searched.
 
-        bias   added to each label's score (L)
+        bias       added to each label's score (L)
+        absolute   rank by the absolute value of the dot product
 
         Let t be the k-th largest of a row's maxima over bases. The k bases chosen (lower bases among ties) hold
         at least k scores >= t. Any other base has scores <= t, and those that equal t rank behind k labels that
@@ -120,6 +129,8 @@ class OrbitCodebook(Codebook):
                 block = spectra[start : start + width]
                 product = torch.mul(rows, block, out=buffer[: len(rows), : len(block)])
                 scores = irfft(product, n=d)
+                if absolute:
+                    scores.abs_()
                 if base_bias is not None:
                     scores += base_bias[start : start + width]
                 if start + width >= n_bases:
@@ -134,6 +145,8 @@ class OrbitCodebook(Codebook):
                 bases = stable_topk(maxima, n_chosen)[1].sort(1).values
             if width < n_bases:
                 scores = irfft(rows * spectra[bases], n=d)
+                if absolute:
+                    scores.abs_()
                 if base_bias is not None:
                     scores += base_bias[bases]
                 scores[:, -1, in_last_base:].masked_fill_(bases[:, -1:] == n_bases - 1, -torch.inf)

@@ -7,10 +7,10 @@ dataset.train.X, dataset.train.Y, dataset.test, dataset.label_names
 """
 
 from holobind.data.dataset import Dataset, Split
-from holobind.data.formats import FORMATS, load
+from holobind.data.formats import FORMATS, READ_FORMATS, load
 from holobind.data.python_calls import python_calls
 from holobind.data.registry import PUBLISHED, Published, download, fetch, published
-from holobind.data.statistics import paper_table, plot, statistics
+from holobind.data.statistics import first_rows, paper_table, plot, statistics
 from holobind.data.synthetic import synthetic
 from holobind.data.tfidf import Tfidf
 from holobind.data.writing import convert, write
@@ -18,6 +18,7 @@ from holobind.data.writing import convert, write
 __all__ = [
     "FORMATS",
     "PUBLISHED",
+    "READ_FORMATS",
     "Dataset",
     "Published",
     "Split",
@@ -25,6 +26,7 @@ __all__ = [
     "convert",
     "download",
     "fetch",
+    "first_rows",
     "load",
     "paper_table",
     "plot",

@@ -1,7 +1,8 @@
 """Inputs of networks: examples, and batches of them.
 
 Examples have a length, `batch(rows)` for any rows in any order, and `sizes`, the lengths of texts, by which batches of
-similar texts are made; `sizes` is None for rows of features.
+similar texts are made; `sizes` is None for rows of features. `empty_rows()` says which rows have nothing that a model
+could know: no feature that is not 0, or no token of the vocabulary.
 """
 
 from collections.abc import Iterator
@@ -32,6 +33,8 @@ class Examples(Protocol):
     def __len__(self) -> int: ...
 
     def batch(self, rows: RowIndex) -> Any: ...
+
+    def empty_rows(self) -> NDArray[np.bool_]: ...
 
 
 class SparseBatch(NamedTuple):
@@ -75,6 +78,11 @@ class SparseExamples:
     def __len__(self) -> int:
         return int(self.X.shape[0])
 
+    def empty_rows(self) -> NDArray[np.bool_]:
+        """Shapes: -> (rows)"""
+        nonzero = np.append(0, np.cumsum(self.X.data != 0))[self.X.indptr]
+        return nonzero[1:] == nonzero[:-1]
+
     def csr(self, rows: RowIndex) -> CsrArray:
         """Some rows as the network takes them.  Shapes: (n) -> sparse (n, f)"""
         X = take_rows(self.X, rows).astype(np.float32, copy=False)
@@ -103,6 +111,11 @@ class TokenExamples:
     def sizes(self) -> IntArray:
         return np.diff(self.offsets)
 
+    def empty_rows(self) -> NDArray[np.bool_]:
+        """Shapes: -> (texts)"""
+        known = np.append(0, np.cumsum(self.ids > UNKNOWN))[self.offsets]
+        return known[1:] == known[:-1]
+
     def batch(self, rows: RowIndex) -> TokenBatch:
         """Padded to the length of the longest of these texts."""
         at, starts = row_entries(self.offsets, rows)
@@ -125,6 +138,9 @@ class ExampleRows:
     @property
     def sizes(self) -> IntArray | None:
         return None if self.examples.sizes is None else self.examples.sizes[self.rows]
+
+    def empty_rows(self) -> NDArray[np.bool_]:
+        return self.examples.empty_rows()[self.rows]
 
     def batch(self, rows: RowIndex) -> Any:
         return self.examples.batch(self.rows[rows])

@@ -132,10 +132,10 @@ def read(path: Path, key: dict[str, Any], *, memory_map: bool = False) -> tuple[
     memory_map   leave the arrays in the file
     """
     try:
-        if not _is_own_file(path.stat()):  # before it is opened: a pipe would wait
+        if not is_own_file(path.stat()):  # before it is opened: a pipe would wait
             return None
         with path.open("rb", buffering=0) as file:
-            if not _is_own_file(os.fstat(file.fileno())):
+            if not is_own_file(os.fstat(file.fileno())):
                 return None
             magic, digest, length = file.read(16), file.read(32), int.from_bytes(file.read(8), "little")
             if magic != MAGIC or length > MAX_JSON_BYTES:
@@ -164,7 +164,7 @@ def read(path: Path, key: dict[str, Any], *, memory_map: bool = False) -> tuple[
         return None
 
 
-def _is_own_file(status: os.stat_result) -> bool:
+def is_own_file(status: os.stat_result) -> bool:
     """Whether it is a file of this user, which others cannot have written."""
     own = not hasattr(os, "geteuid") or (status.st_uid == os.geteuid() and not status.st_mode & stat.S_IWOTH)
     return stat.S_ISREG(status.st_mode) and own

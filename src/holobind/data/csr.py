@@ -177,6 +177,14 @@ def row_entries(indptr: NDArray[Any], rows: RowIndex) -> tuple[IntArray, IntArra
     return np.repeat(starts - offsets, counts) + np.arange(total), offsets
 
 
+def clear_rows(X: CsrArray, rows: NDArray[np.bool_]) -> CsrArray:
+    """The same matrix with nothing in the rows where `rows` is True.  Shapes: (n, f), (n) -> (n, f)"""
+    counts = np.diff(X.indptr)
+    kept = np.repeat(~rows, counts)
+    indptr = np.append(0, np.cumsum(np.where(rows, 0, counts)))
+    return from_arrays(X.data[kept], X.indices[kept], indptr, X.shape, canonical=False)
+
+
 def take_rows(X: CsrArray, rows: RowIndex) -> CsrArray:
     """Some rows, in any order; scipy's own slicing would look at all of a matrix that is mapped from a file."""
     at, offsets = row_entries(X.indptr, rows)

@@ -9,6 +9,7 @@ from holobind.data.csr import checked_csr
 from holobind.errors import DataError
 
 if TYPE_CHECKING:
+    from holobind.data.tables import Layout
     from holobind.data.tfidf import Tfidf
 
 
@@ -43,7 +44,9 @@ class Split:
 class Dataset:
     """A training split, an optional test split, and the names of labels and features where they are known.
 
-    tfidf   the transformation that made X from the texts; None if the data came with features
+    tfidf         the transformation that made X from the texts; None if the data came with features
+    layout        which fields of a table the texts and labels come from; None if the data is no table
+    description   how a table was read, in one line
     """
 
     train: Split
@@ -52,6 +55,8 @@ class Dataset:
     feature_names: list[str] | None = None
     name: str = ""
     tfidf: "Tfidf | None" = None
+    layout: "Layout | None" = None
+    description: str = ""
 
     def __post_init__(self) -> None:
         for split in self.splits.values():

@@ -12,7 +12,7 @@ import lzma
 import os
 import stat
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,6 +25,8 @@ MAX_EXCERPT_BYTES = 40
 MAX_EXPANSION = 100  # times its own size to which a compressed file may expand
 MIN_EXPANSION_BYTES = 64 << 20  # to which every compressed file may expand
 MAX_LINE_BYTES = 64 << 20  # of one row, text or record
+MIN_ROW_LIMIT = 1 << 20  # rows to which every compressed file may expand
+MAX_ROWS_PER_BYTE = 4  # to which a compressed file may expand
 MIN_ID_LIMIT = 1 << 24  # features or labels that even a small file may have, as of features hashed to 24 bits
 READ_BYTES = 1 << 20
 
@@ -34,10 +36,15 @@ def expansion_limit(n_bytes: int, max_uncompressed: int | None = None) -> int:
     return max(MIN_EXPANSION_BYTES, MAX_EXPANSION * n_bytes) if max_uncompressed is None else max_uncompressed
 
 
-def expansion_error(source: object, limit: int) -> DataError:
+def row_limit(n_bytes: int, max_uncompressed: int | None = None) -> int:
+    """The rows to which `n_bytes` of compressed data may expand, because even an empty row takes memory."""
+    return max(MIN_ROW_LIMIT, MAX_ROWS_PER_BYTE * n_bytes, max_uncompressed or 0)
+
+
+def expansion_error(source: object, limit: int, unit: str = "bytes") -> DataError:
     """The error of a file that expands to more than it may."""
     return DataError(
-        f"{source}: it expands to more than {limit:,} bytes; if you trust it, --max-uncompressed 20GB (in Python: "
+        f"{source}: it expands to more than {limit:,} {unit}; if you trust it, --max-uncompressed 20GB (in Python: "
         f"max_uncompressed) raises that limit"
     )
 
@@ -90,6 +97,21 @@ def open_binary(
         if isinstance(error, gzip.BadGzipFile) or error.strerror is None:
             raise DataError(f"{path}: not a {path.suffix} file, or a damaged one ({error})") from error
         raise DataError(f"{path}: {error.strerror}") from error
+
+
+def read_chunks(path: Path, max_uncompressed: int | None = None, *, pipes: bool = False) -> Generator[bytes]:
+    """Read a file, decompressed if its name says so, in chunks as they arrive.
+
+    max_uncompressed   bytes to which a compressed file may expand, instead of `expansion_limit`
+    pipes              read pipes and devices, too
+    """
+    with open_binary(path, max_uncompressed, pipes=pipes) as (stream, _):
+        read = getattr(stream, "read1", stream.read)  # `read` of an unbuffered file returns what one read gives, too
+        try:
+            while chunk := read(READ_BYTES):
+                yield chunk
+        except DECOMPRESSION_ERRORS as error:
+            raise damaged(path, error) from error
 
 
 class BoundedStream(io.RawIOBase):

@@ -7,7 +7,14 @@ A directory is a dataset. `train` or `trn`, `test` or `tst` in the names of its 
     npz       X.trn.npz Y.trn.npz X.tst.npz Y.tst.npz         scipy matrices
     text      train_texts.txt train_labels.txt, and test_...  one document per line; label names, tabs or spaces between
     tsv       train.tsv test.tsv                              a document, then its labels, separated by tabs
-    jsonl     train.jsonl test.jsonl                          {"text": "...", "labels": ["...", "..."]}
+    jsonl     train.jsonl test.jsonl                          {"text": "...", "labels": ["...", "..."]}; any field names
+    csv       train.csv test.csv                              a header, then rows
+    parquet   train.parquet test.parquet                      columns
+    fasttext  train.txt test.txt                              words, and labels as __label__name
+    annif     train.tsv test.tsv                              a document, then a tab and the URIs of its subjects
+
+Also a folder of `Dataset.save_to_disk` (Hugging Face), and a folder of texts with their subjects (Annif: a.txt, a.tsv).
+The content tells the format (`tables`), unless the option `format` does.
 
 `labels.txt` and `features.txt` hold the names of labels and features, one per line. All files but npz may be compressed
 (.gz, .xz, .bz2).
@@ -18,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from holobind._types import CsrArray, ProgressCallback
 from holobind.data import sparse_text
@@ -26,11 +34,15 @@ from holobind.data.csr import from_label_ids, widen
 from holobind.data.dataset import Dataset, Split
 from holobind.data.files import uncompressed_name
 from holobind.data.npz import read_npz
-from holobind.data.text_files import read_jsonl, read_label_names, read_lines, read_tsv
+from holobind.data.tables import TABLE_FORMATS, Layout, TableOptions, find_format, read_table
+from holobind.data.tables.columnar import hugging_face_splits
+from holobind.data.tables.vocabulary import VOCABULARY_FILES, named_labels, read_vocabulary
+from holobind.data.text_files import read_label_names, read_lines
 from holobind.data.tfidf import Tfidf
 from holobind.errors import DataError, LabelError, OptionError
 
 FORMATS = ("xml", "svmlight", "npz", "text", "tsv", "jsonl")
+READ_FORMATS = tuple(dict.fromkeys((*FORMATS, *TABLE_FORMATS)))  # a table of any format is read, but not written
 LABEL_NAME_FILES = ("labels.txt", "label_names.txt", "output-items.txt", "y.txt")
 FEATURE_NAME_FILES = ("features.txt", "feature_names.txt")
 # The role of a file is that of the first pattern which matches its name, in lower case and without .gz, .xz or .bz2.
@@ -41,6 +53,7 @@ FILE_ROLES: tuple[tuple[str, str], ...] = (
     (r"(.*[._-])?y([._-].*)?\.npz", "Y"),
     (r".*\.jsonl", "jsonl"),
     (r".*\.tsv", "tsv"),
+    (r".*\.(csv|parquet|arrow|feather|fasttext|ft)", "table"),
     (r".*\.(txt|svm|svmlight|libsvm|dat)", "sparse"),
 )
 LABELS_OF_ROLE = {"X": (r"(^|[._-])[xX]([._-])", r"\1Y\2"), "texts": (r"(raw_)?texts?(?=\.)", "labels")}
@@ -54,6 +67,7 @@ class _RawSplit:
 
     fixed_shape   whether the file determines the number of features and labels
     label_names   the names of the labels of each point, where labels are names
+    layout        how a table was read; `description` says it in one line
     """
 
     X: CsrArray | None = None
@@ -61,12 +75,21 @@ class _RawSplit:
     fixed_shape: bool = True
     texts: list[str] | None = None
     label_names: list[list[str]] | None = None
+    layout: Layout | None = None
+    description: str = ""
 
 
 def load(
     path: str | Path,
     test: str | Path | None = None,
     *,
+    format: str | None = None,  # noqa: A002 the name of the option
+    text_field: str | Sequence[str] | None = None,
+    label_field: str | None = None,
+    label_separator: str | None = None,
+    id_field: str | None = None,
+    label_names: str | Path | None = None,
+    preferred_text_field: Any = None,
     one_based: bool = False,
     cache: bool = True,
     memory_map: bool = False,
@@ -76,12 +99,21 @@ def load(
     """Load a dataset: a directory with a training and a test split, a file (and a second file as the test split), or
     the name of a fetched dataset.
 
-    The names of the files identify the format; `holobind.data.formats` lists the formats. If there are only texts, X is
-    their tf-idf, fitted on the training split. Parsed text is kept in a binary cache, unless `cache` is false.
+    The names and the content of the files identify the format; `holobind.data.formats` lists the formats. If there are
+    only texts, X is their tf-idf, fitted on the training split. Parsed sparse text is kept in a binary cache, unless
+    `cache` is false.
 
         dataset = load("bibtex")
         dataset.train.X, dataset.train.Y, dataset.test.X, dataset.label_names
+        load("books.csv", text_field="title^2,abstract", label_field="tags", label_separator="|")
 
+    format        one of `READ_FORMATS`, instead of the one that the content shows
+    text_field    fields of a table that make up the text, in order; ^2 repeats a field, so that it weighs more.
+                  Numbers from 1 are columns of a file without a header
+    label_field, id_field   the fields of labels and of ids
+    label_separator   what stands between labels in one field; " " for white space, "none" for one label a field
+    label_names   a vocabulary file with the name of each label: lines <uri> TAB name, or CSV with uri and label_en
+    preferred_text_field   text fields as `Dataset.layout` has them, which are taken where the table has all of them
     one_based     the ids of features and of labels in sparse text start at 1
     memory_map    for sparse text that is larger than memory: the matrices stay in the cache file, read-only, and the
                   operating system loads the pages that are used
@@ -92,14 +124,28 @@ def load(
     where = _locate(path)
     if memory_map and not cache:
         raise OptionError("memory_map maps the cache's files, so it needs cache=True")
-    loader = _Loader(one_based, cache, memory_map, max_uncompressed, on_progress)
+    if format not in (None, *READ_FORMATS):
+        raise OptionError(f"format {format!r:.40} is unknown; choose one of {', '.join(READ_FORMATS)}")
+    table = TableOptions.of(
+        format=format,
+        text_field=text_field,
+        label_field=label_field,
+        label_separator=label_separator,
+        id_field=id_field,
+        preferred=preferred_text_field,
+    )
+    loader = _Loader(one_based, cache, memory_map, max_uncompressed, on_progress, table)
     with _read_errors(where):
+        vocabulary = None if label_names is None else read_vocabulary(Path(label_names), max_uncompressed)
         if not where.is_dir():
-            files = {"train": where} if test is None else {"train": where, "test": Path(test)}
-            return _assemble(where, {name: loader.read_file(file) for name, file in files.items()}, None, None)
+            train = loader.read_file(where)
+            found = {"train": train}
+            if test is not None:
+                found["test"] = loader.read_file(Path(test), train.layout)
+            return _assemble(where, found, None, None, vocabulary)
         if test is not None:
             raise OptionError(f"{where} is a directory with its own test split; give two files, or the directory alone")
-        return loader.load_directory(where)
+        return loader.load_directory(where, vocabulary)
 
 
 def input_files(path: str | Path, test: str | Path | None = None) -> list[Path]:
@@ -107,7 +153,8 @@ def input_files(path: str | Path, test: str | Path | None = None) -> list[Path]:
     where = _locate(path)
     with _read_errors(where):
         if where.is_dir():
-            return [file for file in where.iterdir() if _is_input(file)]
+            named = [file for file in where.iterdir() if _is_input(file)]
+            return named or [file for pattern in ("*", "*/*") for file in where.glob(pattern) if file.is_file()]
     files = [where] if test is None else [where, Path(test)]
     return [*files, *map(_labels_of, files)]
 
@@ -166,6 +213,7 @@ class _Loader:
     memory_map: bool
     max_uncompressed: int | None
     on_progress: ProgressCallback | None
+    table: TableOptions
 
     def read_sparse(self, path: Path) -> _RawSplit:
         split, has_header = sparse_text.read(
@@ -178,27 +226,39 @@ class _Loader:
         )
         return _RawSplit(split.X, split.Y, has_header)
 
-    def read_file(self, path: Path) -> _RawSplit:
+    def read_file(self, path: Path, like: Layout | None = None) -> _RawSplit:
         """Read one file, or the pair of files to which it belongs."""
         if not _exists(path):
             raise DataError(f"{path}: no such file or directory")
-        match _role(path):
-            case "jsonl" | "tsv":
-                return self.read_records(path)
-            case "X":
+        match {"npz": "X", "text": "texts"}.get(self.table.format or "", _role(path)):
+            case "X" if self.table.format in (None, "npz"):
                 return self.read_matrices(path, _labels_of(path))
-            case "texts":
+            case "texts" if self.table.format in (None, "text"):
                 return self.read_texts(path, _labels_of(path))
             case _:
-                return self.read_sparse(path)
+                return self.read_table_or_sparse(path, like)
+
+    def read_table_or_sparse(self, path: Path, like: Layout | None = None, labels_known: bool = False) -> _RawSplit:
+        """Read a file of texts and labels, or of sparse features, as its content or `format` says."""
+        chosen = self.table.format
+        if chosen is None:
+            chosen = find_format(path, self.max_uncompressed)
+        if chosen in TABLE_FORMATS:
+            table = read_table(path, chosen, self.table, self.max_uncompressed, like=like, labels_known=labels_known)
+            return _RawSplit(
+                texts=table.texts,
+                label_names=table.label_names,
+                layout=table.layout,
+                description=table.description,
+            )
+        if self.table.names or self.table.separator:
+            raise OptionError(
+                f"{path} is no table with fields; if it is one, pass --format with one of {', '.join(TABLE_FORMATS)}"
+            )
+        return self.read_sparse(path)
 
     def read_matrices(self, X: Path, Y: Path) -> _RawSplit:
         return _RawSplit(read_npz(X, False, self.max_uncompressed), read_npz(Y, True, self.max_uncompressed))
-
-    def read_records(self, path: Path) -> _RawSplit:
-        read = read_jsonl if _role(path) == "jsonl" else read_tsv
-        texts, label_names = read(path, self.max_uncompressed)
-        return _RawSplit(texts=texts, label_names=label_names)
 
     def read_texts(self, texts: Path, labels: Path) -> _RawSplit:
         return _RawSplit(texts=self.read_lines(texts), label_names=read_label_names(labels, self.max_uncompressed))
@@ -210,7 +270,7 @@ class _Loader:
         """The lines of the first file with an allowed name."""
         return next((self.read_lines(file) for file in files if uncompressed_name(file) in allowed), None)
 
-    def load_directory(self, folder: Path) -> Dataset:
+    def load_directory(self, folder: Path, vocabulary: dict[str, str] | None) -> Dataset:
         files = sorted(f for f in folder.iterdir() if f.is_file() and not f.name.startswith("."))
         roles: dict[str, dict[str, Path]] = {"train": {}, "test": {}}
         for file in files:
@@ -226,24 +286,46 @@ class _Loader:
             roles[name][role] = file
         label_names = self.read_names(files, LABEL_NAME_FILES)
         feature_names = self.read_names(files, FEATURE_NAME_FILES)
-        found = {name: split for name, by_role in roles.items() if (split := self.read_split(by_role)) is not None}
-        if not found:
-            found = self.read_split_files(files)
+        found: dict[str, _RawSplit] = {}
+        for name, by_role in roles.items():
+            like = found["train"].layout if "train" in found else None
+            if (split := self.read_split(by_role, like, label_names is not None)) is not None:
+                found[name] = split
+        found = found or self.read_split_files(files) or self.read_folders(folder)
         if "train" not in found:
             raise DataError(
                 f"{folder}: there is no training split; expected train.txt, X.trn.npz and Y.trn.npz, train.jsonl, "
-                f"train.tsv, or train_texts.txt and train_labels.txt"
+                f"train.tsv, train.csv, train.parquet, or train_texts.txt and train_labels.txt"
             )
-        return _assemble(folder, found, label_names, feature_names)
+        vocabulary_files = [file for file in files if uncompressed_name(file) in VOCABULARY_FILES]
+        if vocabulary is None and vocabulary_files:
+            vocabulary = read_vocabulary(vocabulary_files[0], self.max_uncompressed)
+        return _assemble(folder, found, label_names, feature_names, vocabulary)
 
-    def read_split(self, by_role: dict[str, Path]) -> _RawSplit | None:
+    def read_folders(self, folder: Path) -> dict[str, _RawSplit]:
+        """A folder of a Hugging Face dataset or of texts with their subjects, or `train` and `test` folders in it."""
+        folders = {"train": folder}
+        if find_format(folder) is None:
+            folders = hugging_face_splits(folder) or {name: folder / name for name in ("train", "test")}
+        found: dict[str, _RawSplit] = {}
+        for name in ("train", "test"):
+            path = folders.get(name)
+            if path is not None and path.is_dir() and find_format(path) is not None:
+                like = found["train"].layout if "train" in found else None
+                found[name] = self.read_table_or_sparse(path, like)
+        return found
+
+    def read_split(self, by_role: dict[str, Path], like: Layout | None, labels_known: bool) -> _RawSplit | None:
         """Read the files of one split; None if they do not make a split."""
+        table = by_role.get("jsonl") or by_role.get("tsv") or by_role.get("table")
         if "sparse" in by_role:
-            found = self.read_sparse(by_role["sparse"])
+            found = self.read_table_or_sparse(by_role["sparse"], like, labels_known)
+            if found.layout is not None:
+                return found
         elif "X" in by_role and "Y" in by_role:
             found = self.read_matrices(by_role["X"], by_role["Y"])
-        elif "jsonl" in by_role or "tsv" in by_role:
-            return self.read_records(by_role.get("jsonl") or by_role["tsv"])
+        elif table is not None:
+            return self.read_table_or_sparse(table, like, labels_known)
         elif "texts" in by_role and "labels" in by_role:
             return self.read_texts(by_role["texts"], by_role["labels"])
         else:
@@ -281,7 +363,11 @@ class _Loader:
 
 
 def _assemble(
-    where: Path, found: dict[str, _RawSplit], label_names: list[str] | None, feature_names: list[str] | None
+    where: Path,
+    found: dict[str, _RawSplit],
+    label_names: list[str] | None,
+    feature_names: list[str] | None,
+    vocabulary: dict[str, str] | None = None,
 ) -> Dataset:
     """Turn label names into label ids and texts into features, and give all splits the same features and labels."""
     tfidf = None
@@ -314,8 +400,23 @@ def _assemble(
             splits[split_name] = Split(*same_shape, raw.texts)
         except DataError as error:
             raise DataError(f"{where}: {split_name}: {error}") from error
+    if vocabulary is not None and label_names is not None:
+        label_names = named_labels(label_names, vocabulary)
+    train, test = splits["train"], splits.get("test")
+    description = found["train"].description
+    if description and test is not None:
+        description += f"; {len(test):,} test rows"
     try:
-        return Dataset(splits["train"], splits.get("test"), label_names, feature_names, where.resolve().name, tfidf)
+        return Dataset(
+            train,
+            test,
+            label_names,
+            feature_names,
+            where.resolve().name,
+            tfidf,
+            layout=found["train"].layout,
+            description=description,
+        )
     except DataError as error:
         raise DataError(f"{where}: {error}") from error
 

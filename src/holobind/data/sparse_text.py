@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from holobind._files import atomic_write
 from holobind._types import CsrArray, ProgressCallback
 from holobind.data import cache as parsed_cache
-from holobind.data._block_reader import HEADER, parse_file, parse_lines, read_counts, split_from_arrays
+from holobind.data._block_reader import HEADER, MAX_IDS, parse_file, parse_lines, read_counts, split_from_arrays
 from holobind.data.csr import check_ids
 from holobind.data.dataset import Split
-from holobind.data.files import OPEN_COMPRESSED, check_is_file
+from holobind.data.files import OPEN_COMPRESSED, check_is_file, expansion_limit, id_limit
 from holobind.errors import DataError
 
 __all__ = ["HEADER", "parse_features", "read", "read_counts", "write"]
@@ -56,7 +56,8 @@ def read(
         key = parsed_cache.fingerprint(path)
     except OSError as error:
         raise DataError(f"{path}: {error.strerror}") from error
-    if found := _read_cached(cached, key, memory_map):
+    max_ids = _max_ids(path, max_uncompressed)
+    if found := _read_cached(cached, key, memory_map, max_ids):
         return found
     spill_dir = parsed_cache.writable_dir() if memory_map else None
     split, has_header, n_bytes = parse_file(
@@ -67,19 +68,33 @@ def read(
         arrays |= {"Y_indices": split.Y.indices, "Y_indptr": split.Y.indptr}
         shape = [len(split), split.X.shape[1], split.Y.shape[1]]
         parsed_cache.write(cached, key, {"shape": shape, "has_header": has_header}, arrays)
-        if memory_map and (found := _read_cached(cached, key, memory_map)):
+        if memory_map and (found := _read_cached(cached, key, memory_map, max_ids)):
             return found
     return split, has_header
 
 
-def _read_cached(cached: Path, key: dict[str, Any], memory_map: bool) -> tuple[Split, bool] | None:
+def _max_ids(path: Path, max_uncompressed: int | None) -> int:
+    """The number of features or labels that a file may have, without reading it."""
+    n_bytes = path.stat().st_size
+    if path.suffix.lower() in OPEN_COMPRESSED:
+        n_bytes = expansion_limit(n_bytes, max_uncompressed)
+    return min(id_limit(n_bytes, max_uncompressed), MAX_IDS)
+
+
+def _read_cached(
+    cached: Path, key: dict[str, Any], memory_map: bool, max_ids: int = MAX_IDS
+) -> tuple[Split, bool] | None:
     """What the cache has of a file; None if that is no valid pair of matrices, whoever wrote it."""
     found = parsed_cache.read(cached, key, memory_map=memory_map)
     if found is None:
         return None
     metadata, arrays = found
     try:
-        n_points, n_features, n_labels = map(int, metadata["shape"])
+        n_points, n_features, n_labels = metadata["shape"]
+        if not all(type(n) is int and 0 <= n <= max_ids for n in (n_features, n_labels)):
+            return None
+        if type(n_points) is not int or n_points != len(arrays["X_indptr"]) - 1:
+            return None
         split = split_from_arrays(arrays, (n_points, n_features, n_labels))
         for X in (split.X, split.Y):
             check_ids(X, str(cached))

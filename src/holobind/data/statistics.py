@@ -12,6 +12,7 @@ from holobind.data.registry import PUBLISHED
 
 TORSO_MIN_ROWS = 10  # labels with fewer training points are tail labels
 MAX_HISTOGRAM_BINS = 60
+N_FIRST_ROWS = 5  # that are shown, so that a misreading is seen
 
 
 def statistics(dataset: Dataset) -> dict[str, Any]:
@@ -43,6 +44,22 @@ def statistics(dataset: Dataset) -> dict[str, Any]:
         "most frequent label": int(counts.max(initial=0)),
         "points without labels": int(sum((np.diff(split.Y.indptr) == 0).sum() for split in splits)),
     }
+
+
+def first_rows(dataset: Dataset, n: int = N_FIRST_ROWS) -> list[dict[str, Any]]:
+    """The first rows of the training split as they were read: the text, or else the features, and the labels."""
+    split, found = dataset.train, []
+    for i in range(min(n, len(split))):
+        ids = split.Y.indices[split.Y.indptr[i] : split.Y.indptr[i + 1]].tolist()
+        labels = ids if dataset.label_names is None else [dataset.label_names[j] for j in ids]
+        if split.texts is not None:
+            row = {"text": split.texts[i]}
+        else:
+            entries = slice(split.X.indptr[i], split.X.indptr[i + 1])
+            pairs = zip(split.X.indices[entries].tolist(), split.X.data[entries].tolist(), strict=True)
+            row = {"features": " ".join(f"{feature}:{value:.4g}" for feature, value in pairs)}
+        found.append({**row, "labels": labels})
+    return found
 
 
 def paper_table() -> list[dict[str, Any]]:

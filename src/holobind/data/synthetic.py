@@ -9,6 +9,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from holobind._checks import fits_memory
+from holobind._checks import seed as check_seed
 from holobind._types import CsrArray, IntArray, ProgressCallback
 from holobind.data.csr import from_arrays, normalise_rows_unchecked
 from holobind.data.dataset import Dataset, Split
@@ -21,6 +23,7 @@ POWER_LAW_OFFSET = 10.0  # in P(rank) ~ 1 / (rank + offset): keeps the most freq
 MIN_SIZES = {"train": 8, "test": 4, "features": 16, "labels": 4}
 POWER_LAW_ROUNDS = 4  # rounds of drawing distinct columns from the power law, before they are drawn uniformly
 MAX_ROUNDS = 60
+BYTES_PER_ENTRY = 8  # of a matrix, at least
 
 
 def synthetic(
@@ -36,10 +39,14 @@ def synthetic(
     info = published(name)
     if not 0 < scale < np.inf:
         raise OptionError(f"scale must be a number above 0, got {scale}")
+    if not check_seed("synthetic", seed) >= 0:
+        raise OptionError(f"seed must be a whole number, 0 or larger; got {seed}")
     generator = np.random.default_rng(seed)
     n_train, n_test, n_features, n_labels = (
         max(round(getattr(info, what) * scale), minimum) for what, minimum in MIN_SIZES.items()
     )
+    n_entries = (n_train + n_test) * round(info.features_per_point + info.labels_per_point)
+    fits_memory(f"{n_train + n_test:,} points", BYTES_PER_ENTRY * (n_entries + n_features), "take a smaller scale")
     # Frequent labels and features get random ids, because the ids of real data are not ordered by frequency.
     label_order, feature_order = generator.permutation(n_labels), generator.permutation(n_features)
     topic_size = max(MIN_TOPIC_FEATURES, round(2 * TOPIC_FRACTION * info.features_per_point / info.labels_per_point))

@@ -1,13 +1,10 @@
-"""Read files of texts and label names: lines, tab-separated values, and JSON lines."""
+"""Read files of texts and of label names, one document or label set a line."""
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
 from holobind.data.files import MAX_LINE_BYTES, read_all
 from holobind.errors import DataError
-
-TextsAndNames = tuple[list[str], list[list[str]]]
 
 
 def read_lines(path: Path, max_uncompressed: int | None = None) -> list[str]:
@@ -30,43 +27,6 @@ def read_label_names(path: Path, max_uncompressed: int | None = None) -> list[li
     lines = read_lines(path, max_uncompressed)
     separator = "\t" if any("\t" in line for line in lines) else " "
     return [[name for name in line.split(separator) if name] for line in lines]
-
-
-def read_tsv(path: Path, max_uncompressed: int | None = None) -> TextsAndNames:
-    """The texts and the label names of each line `text TAB label TAB label`."""
-    rows = [line.split("\t") for line in read_lines(path, max_uncompressed)]
-    if rows and [field.lower() for field in rows[0]] in (["text", "labels"], ["text", "label"]):
-        rows = rows[1:]
-    return [row[0] for row in rows], [[name for name in row[1:] if name] for row in rows]
-
-
-def read_jsonl(path: Path, max_uncompressed: int | None = None) -> TextsAndNames:
-    """The texts and the label names of each line `{"text": "...", "labels": ["...", "..."]}`."""
-    texts, label_names = [], []
-    for number, line in enumerate(read_lines(path, max_uncompressed), 1):
-        if not line.strip():
-            continue
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"{path}:{number}: not JSON ({error})") from error
-        text = record.get("text") if isinstance(record, dict) else None
-        labels = record.get("labels", record.get("label")) if isinstance(record, dict) else None
-        labels = [labels] if isinstance(labels, str | int) else labels
-        if (
-            not isinstance(text, str)
-            or not isinstance(labels, list)
-            or not all(isinstance(x, str | int) for x in labels)
-        ):
-            raise DataError(f'{path}:{number}: expected {{"text": "...", "labels": ["...", "..."]}}')
-        names = [str(label) for label in labels]
-        if has_lone_surrogate([text, *names]):
-            raise DataError(f"{path}:{number}: it has half a surrogate pair, which is no character")
-        if broken := next((name for name in names if "\n" in name), None):
-            raise DataError(f"{path}:{number}: the label {broken[:40]!r} contains a line break; rename it")
-        texts.append(text)
-        label_names.append(names)
-    return texts, label_names
 
 
 def has_lone_surrogate(strings: Iterable[str]) -> bool:

@@ -1,8 +1,9 @@
 """Tf-idf features of texts, for datasets without features and for models that read texts."""
 
-import re
+from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import TypeAlias
 
@@ -11,12 +12,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from holobind._types import CsrArray, FloatArray, IntArray
+from holobind.data import analyzers
 from holobind.data.csr import from_arrays, normalise_rows_unchecked
-from holobind.errors import DataError
+from holobind.errors import DataError, OptionError
 
-# Words of the default model; text networks have `tokenizer.TOKEN_PATTERN`. Texts come without underscores: faster here.
-TFIDF_WORD_PATTERN = re.compile(r"\w{2,}")
-PREFIX_LETTERS = 4  # letters of a prefix, which serves as a stem for any language
 PREFIX_WEIGHT = 0.7  # factor of a prefix's idf: a prefix is less specific than a word
 LONG_TEXT_WORDS = 32  # texts of at least this many words mostly start with a title
 LEAD_WORDS = 8  # the first words of a long text, taken for its title
@@ -24,90 +23,170 @@ LEAD_REPEATS = 4  # how often each of them counts
 IDF_OFFSET = 3  # added to ln(1 / frequency), where 1 is usual: common words help to rank the second to fifth label
 MIN_DF = 2  # texts that must have a feature: a feature of one text does not help with other texts
 MAX_FEATURES_PER_TEXT = 100  # the lightest features of a longer text are common words, which hardly matter
-MAX_FEATURES = 40_000  # rarer features cost memory and do not improve the ranking
+MAX_NGRAMS_PER_TEXT = 400  # the same bound of a text with character n-grams, of which a word has several
+# The most frequent features are kept: a third as many as texts, within these bounds. Of 640,000 titles 40,000 features
+# leave out words of ten titles, which decide between rare labels; 100,000 would take more memory than they are worth.
+MIN_FEATURES_KEPT, MAX_FEATURES_KEPT, TEXTS_PER_FEATURE = 40_000, 80_000, 3
 TEXTS_PER_CHUNK = 4096  # bounds the temporary memory
 
-# Word ids of texts, one text after the other, and the offsets: text i is ids[offsets[i] : offsets[i + 1]].
-WordIds: TypeAlias = tuple[NDArray[np.int32], IntArray]
+# Ids of the runs of texts (`analyzers`), one text after the other, and the offsets: text i is ids[offsets[i] :
+# offsets[i + 1]].
+RunIds: TypeAlias = tuple[NDArray[np.int32], IntArray]
 
 
 class Tfidf:
-    """Sublinear tf-idf of words and their prefixes, with rows of length 1 (L2).
+    """Sublinear tf-idf of words and their prefixes, or of character n-grams, with rows of length 1 (L2).
 
         x[f] = idf[f] (1 + ln count[f]),    x / |x|
 
     Words are runs of at least two letters and digits, in lower case; an underscore ends a word. The prefix of a word is
-    its first four letters: "cooking" and "cooked" have the prefix "cook*" (no word contains an asterisk). In a text of
-    32 words or more the first eight words count four times. A text keeps the 100 features with the largest weights.
-    Words and prefixes that were not in the fitted texts are ignored.
+    its first four letters: "cooking" and "cooked" have the prefix "cook*" (no word contains an asterisk). Scripts that
+    do not separate words have character n-grams in place of words (`analyzers`). In a text of 32 words or more the
+    first eight words count four times. A text keeps the 100 features with the largest weights, or 400 if it has
+    n-grams. Words and prefixes that were not in the fitted texts are ignored.
 
-    words        the words and prefixes, one for each feature
+    words        the words, prefixes or n-grams, one for each feature
     idf          (features) float32
-    words_only   whether there are no prefixes; then every word counts once, and a text keeps all of its features
+    analyzer     "word", "char", or "plain": words alone, every word counts once, and a text keeps all of its features
 
-    `words` and `idf` are the whole state.
+    These are the whole state.
     """
 
-    def __init__(self, words: Sequence[str], idf: FloatArray) -> None:
-        self.words, self.idf = list(words), np.asarray(idf, np.float32)
+    def __init__(self, words: Sequence[str], idf: FloatArray, analyzer: str = "word") -> None:
+        self.words, self.idf, self.analyzer = list(words), np.asarray(idf, np.float32), analyzer
         self._column = {word: i for i, word in enumerate(self.words)}
         if len(words) != len(idf) or len(self._column) != len(words):
             raise DataError(
                 f"tf-idf needs distinct words and one idf for each, got {len(words)} words and {len(idf)} idf values"
             )
-        self.words_only = not any(word.endswith("*") for word in self.words)
+        if analyzer not in analyzers.ANALYZERS:
+            raise OptionError(f"tf-idf has the analyzers {', '.join(analyzers.ANALYZERS)}; got {analyzer!r:.40}")
+        self._is_ngram = np.array([analyzer == "char" or analyzers.is_unspaced(word) for word in self.words], bool)
+
+    @property
+    def words_only(self) -> bool:
+        return self.analyzer == "plain"
+
+    def unfitted(self) -> None:
+        """The vectoriser of scikit-learn that makes these features: none does."""
 
     @classmethod
-    def fit(cls, texts: Sequence[str], *, words_only: bool = False) -> tuple["Tfidf", CsrArray]:
+    def fit(cls, texts: Sequence[str], *, analyzer: str = "auto", words_only: bool = False) -> tuple["Tfidf", CsrArray]:
         """Learn the words and their idf from texts. Returns the fitted transformation and the features of these texts.
 
             idf[f] = 3 + ln((1 + texts) / (1 + texts with f)),    times 0.7 for a prefix
 
-        The 40,000 words and prefixes with the highest document frequency are kept, if it is at least 2 (or at least 1,
-        if no two texts have a word in common). With `words_only` all words are kept, there are no prefixes, and 1 is
-        added to the logarithm instead of 3, as in scikit-learn.
+        The words and prefixes with the highest document frequency are kept, if it is at least 2 (or at least 1, if no
+        two texts have a word in common): `max_features` of the number of texts. With `words_only` all words are kept,
+        there are no prefixes, and 1 is added to the logarithm instead of 3, as in scikit-learn.
+
+        analyzer   "word", "char", or "auto": chosen from the texts
         """
-        word_ids: dict[str, int] = defaultdict(count().__next__)
-        chunks = [_word_ids(chunk, word_ids) for chunk in _chunks(texts)]
-        prefixes = () if words_only else (_prefix(word) for word in word_ids if len(word) >= PREFIX_LETTERS)
-        names = sorted({*word_ids, *prefixes})
-        table = _word_features(word_ids, {name: i for i, name in enumerate(names)})
-        df = np.zeros(len(names), np.int64)
+        if words_only:
+            analyzer = "plain"
+        elif analyzer == "auto":
+            analyzer = analyzers.choose_analyzer(texts)
+        run_ids: dict[str, int] = defaultdict(count().__next__)
+        chunks = [_run_ids(chunk, run_ids, analyzer) for chunk in _chunks(texts)]
+        features = _Features.fit(run_ids, analyzer)
+        df = np.zeros(len(features.names), np.int64)
         for chunk in chunks:
-            df += np.bincount(_feature_counts(chunk, table, repeat_lead=False).indices, minlength=len(names))
+            df += np.bincount(features.counts(chunk, repeat_lead=False).indices, minlength=len(df))
         if not words_only:
-            kept = np.argsort(-df, kind="stable")[:MAX_FEATURES]
+            kept = np.argsort(-df, kind="stable")[: max_features(len(texts))]
             kept = np.sort(kept[df[kept] >= min(MIN_DF, df.max(initial=1))])
-            names, df, table = [names[i] for i in kept], df[kept], table[:, kept]
+            df, features = df[kept], features.select(kept)
         idf = (1 if words_only else IDF_OFFSET) + np.log(np.float32(1 + len(texts)) / (1 + df).astype(np.float32))
-        idf[[name.endswith("*") for name in names]] *= PREFIX_WEIGHT
-        fitted = cls(names, idf)
-        return fitted, _stack([fitted._rows(chunk, table) for chunk in chunks])
+        idf[[name.endswith("*") for name in features.names]] *= PREFIX_WEIGHT
+        fitted = cls(features.names, idf, analyzer)
+        return fitted, _stack([fitted._rows(chunk, features) for chunk in chunks])
 
     def transform(self, texts: Sequence[str]) -> CsrArray:
         """The features of texts.  Shapes: texts -> sparse (texts, features)"""
         rows = []
         for chunk in _chunks(texts):
-            word_ids: dict[str, int] = defaultdict(count().__next__)
-            ids = _word_ids(chunk, word_ids)
-            rows.append(self._rows(ids, _word_features(word_ids, self._column)))
+            run_ids: dict[str, int] = defaultdict(count().__next__)
+            ids = _run_ids(chunk, run_ids, self.analyzer)
+            rows.append(self._rows(ids, _Features.known(run_ids, self.analyzer, self.words, self._column)))
         return _stack(rows)
 
-    def _rows(self, chunk: WordIds, table: CsrArray) -> CsrArray:
-        rows = _feature_counts(chunk, table, repeat_lead=not self.words_only)
+    def _rows(self, chunk: RunIds, features: "_Features") -> CsrArray:
+        rows = features.counts(chunk, repeat_lead=not self.words_only)
         rows.sort_indices()
         rows.data = (1 + np.log(rows.data)) * self.idf[rows.indices]
         if not self.words_only:
-            rows = _keep_largest(rows, MAX_FEATURES_PER_TEXT)
+            n_ngrams = np.append(0, np.cumsum(self._is_ngram[rows.indices]))[rows.indptr]
+            bounds = np.where(np.diff(n_ngrams) > 0, MAX_NGRAMS_PER_TEXT, MAX_FEATURES_PER_TEXT)
+            rows = _keep_largest(rows, bounds)
         return normalise_rows_unchecked(rows, square_dtype=np.float32)
 
 
-def _keep_largest(rows: CsrArray, n: int) -> CsrArray:
-    """The n largest entries of each row; ties go to the lowest column."""
+def max_features(n_texts: int) -> int:
+    """How many features are kept of so many texts."""
+    return min(max(MIN_FEATURES_KEPT, n_texts // TEXTS_PER_FEATURE), MAX_FEATURES_KEPT)
+
+
+@dataclass(frozen=True)
+class _Features:
+    """The features of distinct runs.
+
+    names     of the features
+    table     sparse (runs, features): how often a run has a feature
+    n_words   (runs), about, for which a run stands
+    """
+
+    names: list[str]
+    table: CsrArray
+    n_words: IntArray
+
+    @classmethod
+    def fit(cls, run_ids: dict[str, int], analyzer: str) -> "_Features":
+        """All features of the runs, in alphabetical order."""
+        column: dict[str, int] = defaultdict(count().__next__)
+        found = cls.known(run_ids, analyzer, [], column)
+        names = list(column)
+        return replace(found, names=names).select(np.array(sorted(range(len(names)), key=names.__getitem__), np.intp))
+
+    @classmethod
+    def known(cls, run_ids: dict[str, int], analyzer: str, names: list[str], column: dict[str, int]) -> "_Features":
+        """The features of the runs that have a column."""
+        grow = isinstance(column, defaultdict)
+        columns, ends = array("i"), array("q", [0])
+        for run in run_ids:
+            of_run = analyzers.features(run, analyzer)
+            columns.extend([column[f] for f in of_run] if grow else [column[f] for f in of_run if f in column])
+            ends.append(len(columns))
+        ids, shape = np.frombuffer(columns, np.int32), (len(run_ids), len(column))
+        table: CsrArray = sparse.csr_array((np.ones(len(ids), np.float32), ids, np.array(ends)), shape=shape)
+        table.sum_duplicates()
+        n_words = np.fromiter((analyzers.n_words(run, analyzer) for run in run_ids), np.int64, len(run_ids))
+        return cls(names, table, n_words)
+
+    def select(self, columns: NDArray[np.intp]) -> "_Features":
+        return replace(self, names=[self.names[i] for i in columns], table=self.table[:, columns])
+
+    def counts(self, chunk: RunIds, repeat_lead: bool) -> CsrArray:
+        """How often each text has each feature.  Shapes: -> sparse (texts, features)
+
+        repeat_lead   count the first words of long texts LEAD_REPEATS times
+        """
+        ids, offsets = chunk
+        repeats = np.ones(len(ids), np.float32)
+        if repeat_lead:
+            ends = np.append(0, np.cumsum(self.n_words[ids]))
+            lengths = np.diff(ends[offsets])
+            in_text = ends[:-1] - np.repeat(ends[offsets[:-1]], np.diff(offsets))  # words before a run in its text
+            repeats[(in_text < LEAD_WORDS) & np.repeat(lengths >= LONG_TEXT_WORDS, np.diff(offsets))] = LEAD_REPEATS
+        runs: CsrArray = sparse.csr_array((repeats, ids, offsets), shape=(len(offsets) - 1, self.table.shape[0]))
+        return runs @ self.table  # the product sums over the occurrences of a run
+
+
+def _keep_largest(rows: CsrArray, bounds: IntArray) -> CsrArray:
+    """The largest entries of each row, at most as many as its bound; ties go to the lowest column."""
     kept = np.ones(rows.nnz, bool)
-    for row in np.flatnonzero(np.diff(rows.indptr) > n):
+    for row in np.flatnonzero(np.diff(rows.indptr) > bounds):
         entries = slice(rows.indptr[row], rows.indptr[row + 1])
-        kept[entries][np.argsort(-rows.data[entries], kind="stable")[n:]] = False
+        kept[entries][np.argsort(-rows.data[entries], kind="stable")[bounds[row] :]] = False
     indptr = np.append(0, np.cumsum(kept))[rows.indptr]
     return from_arrays(rows.data[kept], rows.indices[kept], indptr, rows.shape)
 
@@ -117,38 +196,11 @@ def _chunks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
     return (texts[start : start + TEXTS_PER_CHUNK] for start in range(0, max(len(texts), 1), TEXTS_PER_CHUNK))
 
 
-def _word_ids(texts: Sequence[str], word_ids: dict[str, int]) -> WordIds:
-    """The words of texts as ids; `word_ids` assigns the next id to a word that it does not have yet."""
-    words = (TFIDF_WORD_PATTERN.findall(text.lower().replace("_", " ")) for text in texts)
-    ids = [np.fromiter(map(word_ids.__getitem__, found), np.int32, len(found)) for found in words]
+def _run_ids(texts: Sequence[str], run_ids: dict[str, int], analyzer: str) -> RunIds:
+    """The runs of texts as ids; `run_ids` assigns the next id to a run that it does not have yet."""
+    found = (analyzers.runs(text, analyzer) for text in texts)
+    ids = [np.fromiter(map(run_ids.__getitem__, runs), np.int32, len(runs)) for runs in found]
     return np.concatenate([np.empty(0, np.int32), *ids]), np.cumsum([0, *map(len, ids)])
-
-
-def _prefix(word: str) -> str:
-    return word[:PREFIX_LETTERS] + "*"
-
-
-def _word_features(word_ids: dict[str, int], column: dict[str, int]) -> CsrArray:
-    """The features of each word: itself and its prefix, if they have a column.  Shapes: -> sparse (words, features)"""
-    pairs = [(column.get(word, -1), column.get(_prefix(word), -1)) for word in word_ids]
-    columns = np.array(pairs).reshape(-1, 2)
-    known = columns >= 0
-    indptr = np.cumsum([0, *known.sum(1)])
-    return from_arrays(np.ones(indptr[-1], np.float32), columns[known], indptr, (len(word_ids), len(column)))
-
-
-def _feature_counts(chunk: WordIds, table: CsrArray, repeat_lead: bool) -> CsrArray:
-    """How often each text has each feature.  Shapes: -> sparse (texts, features)
-
-    repeat_lead   count the first words of long texts LEAD_REPEATS times
-    """
-    ids, offsets = chunk
-    repeats = np.ones(len(ids), np.float32)
-    if repeat_lead:
-        long = offsets[:-1][np.diff(offsets) >= LONG_TEXT_WORDS]
-        repeats[long[:, None] + np.arange(LEAD_WORDS)] = LEAD_REPEATS
-    words: CsrArray = sparse.csr_array((repeats, ids, offsets), shape=(len(offsets) - 1, table.shape[0]))
-    return words @ table  # the product sums over the occurrences of a word
 
 
 def _stack(chunks: list[CsrArray]) -> CsrArray:

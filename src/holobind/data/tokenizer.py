@@ -150,7 +150,13 @@ class Tokenizer:
             raise FileError(f"the tokenizer in this file is damaged, or not one of holobind's ({reason})") from error
 
 
-def load_word_vectors(path: str | Path, tokenizer: Tokenizer, dim: int | None = None, seed: int = 0) -> Tensor:
+def load_word_vectors(
+    path: str | Path,
+    tokenizer: Tokenizer,
+    dim: int | None = None,
+    seed: int = 0,
+    max_uncompressed: int | None = None,
+) -> Tensor:
     """Load word vectors from a file of GloVe, word2vec or fastText in text format: `word 0.1 -0.2 ...`.
 
     The file may begin with a line `words dim`, and may be compressed (.gz, .bz2, .xz). It is read once, and only the
@@ -160,6 +166,7 @@ def load_word_vectors(path: str | Path, tokenizer: Tokenizer, dim: int | None = 
 
     dim    dimensions of the vectors; needed only if the first word of the file contains a space
     seed   of the random vectors
+    max_uncompressed   bytes to which a compressed file may expand, see `data.load`
 
     Shapes: -> (vocab_size, dim)
     """
@@ -171,7 +178,7 @@ def load_word_vectors(path: str | Path, tokenizer: Tokenizer, dim: int | None = 
     token_ids = {token.encode(): i for i, token in enumerate(tokenizer.tokens) if i > UNKNOWN}
     same_case: dict[int, FloatArray] = {}
     other_case: dict[int, FloatArray] = {}
-    with open_binary(path) as (raw, _):
+    with open_binary(path, max_uncompressed) as (raw, _):
         stream = io.BufferedReader(raw, READ_BUFFER_BYTES)  # type: ignore[type-var]
         try:
             for line, text in enumerate(iter(lambda: stream.readline(MAX_LINE_BYTES), b""), 1):

@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,17 +63,32 @@ def convert(
     to: str | None = None,
     *,
     compression: str = "",
+    format: str | None = None,  # noqa: A002 the name of the option
+    text_field: str | Sequence[str] | None = None,
+    label_field: str | None = None,
+    label_separator: str | None = None,
+    label_names: str | Path | None = None,
     one_based: bool = False,
     max_uncompressed: int | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> Dataset:
     """Load `source`, write it to `target` in another format, and return the dataset. No file of `source` is replaced.
 
-    max_uncompressed   bytes to which a compressed file may expand, see `load`
+    The options are those of `load`.
     """
     if Path(target).exists() and not Path(target).is_dir():
         check_outputs({"the target": Path(target)}, input_files(source))
-    dataset = load(source, one_based=one_based, max_uncompressed=max_uncompressed, on_progress=on_progress)
+    dataset = load(
+        source,
+        format=format,
+        text_field=text_field,
+        label_field=label_field,
+        label_separator=label_separator,
+        label_names=label_names,
+        one_based=one_based,
+        max_uncompressed=max_uncompressed,
+        on_progress=on_progress,
+    )
     if on_progress:
         on_progress(f"writing {target}", 0.0)
     write(dataset, target, to, compression=compression)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from holobind._checks import integer
-from holobind.codebooks import BiasedCodebook, OrbitCodebook
+from holobind.codebooks import AbsoluteCodebook, BiasedCodebook, OrbitCodebook
 from holobind.errors import OptionError
 from holobind.heads.holographic import HolographicHead
 
@@ -64,6 +64,9 @@ class ExportableHead(nn.Module):
             if isinstance(codebook, BiasedCodebook):
                 bias = codebook.bias.float()
                 codebook = codebook.codebook
+            self.absolute = isinstance(codebook, AbsoluteCodebook)
+            if isinstance(codebook, AbsoluteCodebook):
+                codebook = codebook.codebook
             weight = head._query(torch.eye(n_inputs, device=device))[1] - origin
             if logits and not head.has_prior:
                 factor = head.temperature
@@ -104,7 +107,8 @@ class ExportableHead(nn.Module):
 
     def forward(self, h: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         query = linear(h, self.weight, self.origin)
-        scores = (query @ self.vectors.T if self.table else self._by_transforms(query)) + self.bias
+        scores = query @ self.vectors.T if self.table else self._by_transforms(query)
+        scores = scores.abs() if self.absolute else scores + self.bias
         if self.k is None:
             return scores
         best, labels = scores.topk(self.k, dim=-1)

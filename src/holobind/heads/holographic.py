@@ -11,7 +11,7 @@ from torch.nn.functional import linear
 
 from holobind import algebra
 from holobind._checks import one_of
-from holobind.codebooks import BiasedCodebook, Codebook, OneHotCodebook, OrbitCodebook
+from holobind.codebooks import AbsoluteCodebook, BiasedCodebook, Codebook, OneHotCodebook, OrbitCodebook
 from holobind.codebooks._tracing import drawn_on
 from holobind.codebooks.biased import expand_bias
 from holobind.codebooks.registry import default_dim, make_codebook
@@ -40,12 +40,13 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
     With the query loss and few labels on a fixed orbit (2 L < d <= 8 L, L <= 1024), `weight` and `bias` are
     (2 L, in_features) and (2 L): see `_query_subspace`.
     `trainable` adds "present" and "missing", (d) each, and "labels", the codebook's: (bases, d) of an orbit, (L, d) of
-    a random one. Every use projects these vectors, so that they stay unitary.
+    a random one. Every use projects these vectors, so that they stay unitary; with the naive codebook, none does.
 
     codebook: "orbit" (fast), "random" (the paper's), "one_hot" (label i is element i of the output; L <= d), "naive"
-              (the paper's failed ablation), or a `Codebook` of your own.
+              (without the projection, for ablations), or a `Codebook` of your own.
     loss:     "softmax" (accurate; O(L log d) a row with an orbit), "query" (the paper's; the same cost for any L),
-              "query-abs" (the listing in its appendix), "regression" (its failed ablation). See `losses`.
+              "query-abs" (the listing in its appendix; labels are ranked by |score|), "regression" (its ablation
+              of the loss). See `losses`.
     prior:    logit adjustment for the softmax loss: a constant (L) that is added to the logits from the start, such as
               `frequency_prior` of the label counts. L logits computed from d outputs have rank d; without a prior,
               label frequencies use part of that rank.
@@ -239,6 +240,8 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
     def scores(self, h: Tensor) -> Tensor:
         """<p* (x) s, c_i>, or <s, c_i> with the softmax loss, or the logits t <s, c_i> + a_i with a prior.
 
+        With loss="query-abs", which is the same for s and -s, they are |<p* (x) s, c_i>|.
+
         Shapes: (*batch, in) -> (*batch, L)
         """
         if self.prior is not None:
@@ -251,7 +254,9 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
         return self.codebook.label_range(rank, world_size)
 
     def labels_above(self, h: Tensor, threshold: float = 0.5) -> tuple[Tensor, Tensor]:
-        """All labels with a score above the threshold: the paper's rule, by which a present label scores about 1.
+        """All labels with a score above the threshold: the paper's rule for exact symbols, whose scores are about 1.
+
+        Learned outputs score lower, on a scale that depends on the loss: choose the threshold on held-out rows.
 
         Ragged sets of labels.  Shapes: (rows, in) -> (total), (rows)
         """
@@ -260,6 +265,11 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
 
     def _query(self, h: Tensor) -> tuple[Codebook, Tensor]:
         """A codebook and the query vectors whose scores in it are the head's.  Shapes: (rows, in) -> (rows, any)"""
+        codebook, query = self._signed_query(h)
+        return (AbsoluteCodebook(codebook) if self.loss_name == "query-abs" else codebook), query
+
+    def _signed_query(self, h: Tensor) -> tuple[Codebook, Tensor]:
+        """`_query` before an absolute value is taken."""
         if self.log_temperature is not None:
             if self.prior is None:
                 return self.codebook, self._output(h)
@@ -273,12 +283,15 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
         return self.codebook, algebra.unbind(self._output(h).float(), self._keys()[0])
 
     def _keys(self) -> tuple[Tensor, Tensor]:
-        """p and m, projected if they are trainable."""
-        p, m = (
-            algebra.unitary(getattr(self, key)) if name in self.trainable else drawn_on(self, key, self.codebook.device)
-            for name, key in (("present", "p"), ("missing", "m"))
-        )
-        return p, m
+        """p and m, projected if they are trainable and the codebook is unitary."""
+
+        def key(attribute: str, name: str) -> Tensor:
+            if name not in self.trainable:
+                return drawn_on(self, attribute, self.codebook.device)
+            learned: Tensor = getattr(self, attribute)
+            return algebra.unitary(learned) if self.codebook.unitary else learned
+
+        return key("p", "present"), key("m", "missing")
 
     def _sum_of_all_labels(self) -> Tensor | None:
         """The sum of all label vectors, computed once; None if they are trainable and change."""
@@ -334,8 +347,10 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
         """Whether a prior (logit adjustment) is added to the logits."""
         return self.prior is not None
 
-    def set_prior(self, counts: Tensor) -> None:
+    def set_prior(self, counts: Tensor, n_rows: int | None = None) -> None:
         """Set the prior (logit adjustment) of the softmax loss from label counts; the other losses have none.
+
+        n_rows   the number of rows that were counted; linear heads need it, this one does not
 
         Shapes: (L)
         """

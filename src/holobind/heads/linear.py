@@ -218,8 +218,23 @@ class LinearHead(TargetLoss, LogitMethods, nn.Module):
         """Whether a prior (logit adjustment) is added to the logits; this head learns a bias instead."""
         return False
 
-    def set_prior(self, counts: Tensor) -> None:
-        """Do nothing: this head has no prior."""
+    def set_prior(self, counts: Tensor, n_rows: int) -> None:
+        """Initialise the bias at the label frequencies: at the log-odds for "bce", at log shares for "softmax".
+
+        From a bias of 0, binary cross-entropy over L labels first learns that nearly all are absent, which takes
+        hundreds of steps in which the network's own layers learn that as well.
+
+        Shapes: (L)
+        """
+        if counts.shape != (self.n_labels,):
+            raise ShapeError(
+                f"set_prior: wants one count for each of {self.n_labels} labels, got shape {tuple(counts.shape)}"
+            )
+        if self.bias is not None:
+            n = counts.double() + 0.5
+            logits = n.log() - (n_rows + 1 - n).log() if self.loss_name == "bce" else (n / n.sum()).log()
+            with torch.no_grad():
+                self.bias.copy_(logits)
 
     # Description for a model file and for `holobind inspect`
 

@@ -41,8 +41,12 @@ def query_loss(
         J_p = sum_{c in Y} (1 - cos(p* (x) s, c))
         J_n = cos(m* (x) s, e),                          e = sum_{c in Y} c         loss = mean over rows J_p + J_n
 
-    variant="abs" is the listing in the paper's appendix: sum_{c in Y} (1 - |cos(p* (x) s, c)| + |cos(m* (x) s, c)|).
-    It also rewards an output that points away from a label. `present_and_missing` draws p and m.
+    variant="abs" is the listing in the paper's appendix, which normalises the queries and not the label vectors:
+
+        sum_{c in Y} (1 - |<u, c>| + |<w, c>|),          u, w = p* (x) s, m* (x) s, each divided by its length
+
+    For unitary c these are the absolute cosines. The loss is the same for s and -s, so labels are to be ranked by the
+    absolute score. `present_and_missing` draws p and m.
 
     The first form costs two dot products a row, whatever the number of labels. With p, m and all c unitary,
     unbinding is an isometry and the adjoint of binding, and |c| = 1, so
@@ -50,8 +54,8 @@ def query_loss(
         cos(p* (x) s, c) = <p* (x) s, c> / |s| = <s, p (x) c> / |s|
         J_p + J_n        = |Y| - <s, p (x) e> / |s| + <s, m (x) e> / (|s| |e|)
 
-    and p (x) e = sum p (x) c is a sum of fixed vectors. For vectors that are not unitary (the paper's failed
-    ablation) the loss is computed as it is defined. A zero s has no direction: its cosines are 0, with gradient 0.
+    and p (x) e = sum p (x) c is a sum of fixed vectors. For vectors that are not unitary (ablations without the
+    projection) the loss is computed as it is defined. A zero s has no direction: its cosines are 0, with gradient 0.
 
     Shapes: (rows, d), (total), (rows) -> ()
     """
@@ -134,7 +138,7 @@ def regression_loss(
     *,
     all_labels_sum: Tensor | None = None,
 ) -> Tensor:
-    """|s - y|^2 to the vector y that holds all labels, present or missing: the paper's ablation that learns nothing.
+    """|s - y|^2 to the vector y that holds all labels, present or missing: the paper's ablation of the loss.
 
         y = p (x) e + m (x) (A - e),        e = sum_{c in Y} c,     A = sum_i c_i
 
@@ -209,8 +213,8 @@ def _query_by_definition(
     present_query, missing_query = algebra.unbind(s, present), algebra.unbind(s, missing)
     cosines = algebra.similarity(present_query[row], vectors)
     if variant == "abs":
-        loss = 1 - cosines.abs() + algebra.similarity(missing_query[row], vectors).abs()
-        return loss.sum() / len(s)
+        loss = cosines.abs() - algebra.similarity(missing_query[row], vectors).abs()
+        return (1 - loss * torch.linalg.vector_norm(vectors, dim=1)).sum() / len(s)
     total = codebook._encode(labels, offsets)
     return ((1 - cosines).sum() + algebra.similarity(missing_query, total).sum()) / len(s)
 

@@ -11,7 +11,7 @@ quantise      weights in two or four bits
 
 from holobind.codebooks.registry import default_dim
 from holobind.ridge_knn.encoder import rare_label_weights
-from holobind.ridge_knn.fit import KnnChoice, RidgeKnnFit, fit_ridge_knn, update_ridge_knn
+from holobind.ridge_knn.fit import KnnChoice, RidgeKnnFit, default_knn_dim, fit_ridge_knn, update_ridge_knn
 from holobind.ridge_knn.forest import Forest
 from holobind.ridge_knn.knn_index import KnnIndex
 from holobind.ridge_knn.network import RidgeKnn
@@ -25,6 +25,7 @@ __all__ = [
     "RidgeKnnFit",
     "RidgeSolution",
     "default_dim",
+    "default_knn_dim",
     "fit_ridge_knn",
     "rare_label_weights",
     "solve_ridge",

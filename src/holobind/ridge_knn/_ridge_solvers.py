@@ -215,9 +215,7 @@ class ConjugateGradientSolver:
         def solve_block(start: int) -> tuple[int, float, float]:
             block = np.s_[:, start : start + width]
             B, W = np.ascontiguousarray(right[block]), np.ascontiguousarray(solution[block])
-            result = conjugate_gradients(
-                *arrays, diagonal, right.dtype.type(l2), B, W, self.max_iterations, tolerance
-            )
+            result = conjugate_gradients(*arrays, diagonal, right.dtype.type(l2), B, W, self.max_iterations, tolerance)
             solution[block] = W
             return result
 

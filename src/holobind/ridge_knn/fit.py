@@ -120,6 +120,11 @@ class RidgeKnnFit:
         return {"ridge": self.solution.summary(), "knn": knn, **trees}
 
 
+def default_knn_dim(n_labels: int) -> int:
+    """The dim of the codebook that `fit_ridge_knn` takes by default."""
+    return n_labels if n_labels <= MAX_ONE_HOT_LABELS else MANY_LABELS_DIM
+
+
 def fit_ridge_knn(
     X: CsrArray,
     Y: CsrArray,
@@ -153,7 +158,7 @@ def fit_ridge_knn(
         raise OptionError(f"rare_label_boost must be a finite number, 0 or larger; got {rare_label_boost}")
     X, Y = canonical_csr(checked_csr(X, "X").astype(np.float32, copy=False)), binary_labels(checked_csr(Y, "Y"))
     n_labels = Y.shape[1]
-    codebook = default_codebook(n_labels, dim or (n_labels if n_labels <= MAX_ONE_HOT_LABELS else MANY_LABELS_DIM), seed)
+    codebook = default_codebook(n_labels, dim or default_knn_dim(n_labels), seed)
     ridge = _Ridge(codebook, rare_label_boost, seed, on_progress)
     trees, tree_choice = list[LabelTree](), None
     fitted = _Validated(KnnChoice(0.0, 2.0, 1.0 if knn_weight is None else knn_weight, 0.0))

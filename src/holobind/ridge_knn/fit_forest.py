@@ -14,11 +14,13 @@ from holobind._threads import threaded
 from holobind._types import CsrArray, FloatArray, ProgressCallback
 from holobind.data.csr import idf_weights, normalise_rows, scale_columns
 from holobind.ridge_knn._kernels import QUERY_NORM, quantise_queries
-from holobind.ridge_knn.forest import MAX_LEVEL, Forest
+from holobind.ridge_knn.forest import MAX_DEPTH, MAX_LEVEL, Forest
 
 N_TREES = 40
 MIN_LEAF_ROWS = 24  # nodes of up to so many rows are leaves
 MAX_LEAVES = 512  # of a tree, about: with more rows, leaves are larger
+SPLITS_PER_LEAF = 4  # that a tree may have, where splits are uneven
+assert SPLITS_PER_LEAF * 2 * MAX_LEAVES <= MAX_DEPTH  # rows of a tree, in units of a leaf's, are less than 2 MAX_LEAVES
 LABEL_IDF_POWER = 0.5  # power of a label's idf in 2-means
 HINGE_WEIGHT = 0.3  # of the classifier's errors, compared with its squared norm
 N_PASSES = 3  # of coordinate descent over the rows of a node
@@ -85,7 +87,7 @@ def _fit_tree(  # type: ignore[no-untyped-def]
     rows = np.arange(n)
     side, alpha, w = np.zeros(n, np.int8), np.zeros(n), np.zeros(f)
     centres = np.zeros(2 * n_labels)
-    max_splits = max(1, 4 * n // leaf_rows)
+    max_splits = max(1, SPLITS_PER_LEAF * n // leaf_rows)
     levels, thresholds = np.zeros((max_splits, f), np.int8), np.zeros(max_splits, np.float32)
     branches = np.zeros((max_splits, 2), np.int32)
     # The queue of nodes: a node has rows[first:last] and is branch `which` of the split `parent`.

@@ -145,9 +145,7 @@ class _NodeFitter:
             indptr, ids, values = X.indptr, X.indices, X.data
         else:
             rows = np.unique(self._rows(group))
-            indptr, ids, values, features = take_local_rows(
-                X.indptr, X.indices, X.data, rows, self.scratch.local_of
-            )
+            indptr, ids, values, features = take_local_rows(X.indptr, X.indices, X.data, rows, self.scratch.local_of)
         position = self.scratch.position
         position[rows] = np.arange(len(rows))
         signs, alpha, active = (np.empty(len(rows), dtype) for dtype in (np.float32, np.float32, np.int64))
@@ -157,7 +155,17 @@ class _NodeFitter:
             signs[position[self._rows(labels)]] = 1
             seed = self.seed + MAX_CHILDREN * parent + first + c
             fit_squared_hinge(
-                indptr, ids, values, signs, np.float32(COST), np.float32(TOLERANCE), MAX_EPOCHS, seed, W[c], alpha, active
+                indptr,
+                ids,
+                values,
+                signs,
+                np.float32(COST),
+                np.float32(TOLERANCE),
+                MAX_EPOCHS,
+                seed,
+                W[c],
+                alpha,
+                active,
             )
         biases, W = W[:, -1].copy(), W[:, :-1]
         scales = np.maximum(np.abs(W).max(1, initial=0) / 127, 1e-4).astype(np.float16).astype(np.float32)

@@ -26,6 +26,7 @@ from holobind.ridge_knn._module import FixedDtypeModule
 MAX_LEVEL = 3
 MAX_FEATURES = 1024
 assert MAX_LEVEL * MAX_FEATURES**0.5 * QUERY_NORM < 1 << 15  # by Cauchy and Schwarz
+MAX_DEPTH = 4096  # splits on a path, which bounds the time of a row; a fitted tree has fewer splits in all
 MAX_TREES = 256  # the sum of so many leaf values in eight bits fits 16 bits
 TOP_SPLITS = 64  # first splits of each tree, whose sums are computed for every row
 
@@ -62,7 +63,7 @@ class Forest(FixedDtypeModule):
         return {"n_trees": self.n_trees, "n_splits": len(self.thresholds)}
 
     def check_loaded(self) -> None:
-        """Raise OptionError unless every path ends at a leaf and sums fit 16 bits."""
+        """Raise OptionError unless every path ends at a leaf, after MAX_DEPTH splits at most, and sums fit 16 bits."""
         if self.levels.numel() and not -MAX_LEVEL <= int(self.levels.min()) <= int(self.levels.max()) <= MAX_LEVEL:
             raise OptionError(f"Forest: levels must be from {-MAX_LEVEL} to {MAX_LEVEL}")
         if self.n_trees > MAX_TREES:
@@ -73,6 +74,8 @@ class Forest(FixedDtypeModule):
             raise OptionError("Forest: a branch must lead to a leaf or to a later split")
         if min(int(nodes.min()) for nodes in (self.branches, self.roots) if nodes.numel()) < -self.n_leaves:
             raise OptionError(f"Forest: leaves must be from 0 to {self.n_leaves - 1}")
+        if len(self.branches) > MAX_DEPTH and (depth := _depth(self.branches.cpu().numpy())) > MAX_DEPTH:
+            raise OptionError(f"Forest: a path may have {MAX_DEPTH} splits; got one of {depth}")
 
     def split_levels(self) -> SplitLevels:
         """Levels in the order of splits, and levels of the first TOP_SPLITS splits of every tree in that of features.
@@ -108,6 +111,18 @@ class Forest(FixedDtypeModule):
 
         by_rows(find, len(leaves))
         return leaves
+
+
+@compiled()
+def _depth(branches):  # type: ignore[no-untyped-def]
+    """The number of splits on the longest path; branches lead to later splits."""
+    depths = np.ones(len(branches), np.int64)
+    for split in range(len(branches) - 1, -1, -1):
+        for branch in range(2):
+            child = branches[split, branch]
+            if child >= 0:
+                depths[split] = max(depths[split], depths[child] + 1)
+    return depths.max()
 
 
 @compiled()

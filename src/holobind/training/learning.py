@@ -22,21 +22,33 @@ from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.data import Split, Tfidf
 from holobind.data.batches import ExampleRows, Examples, SparseExamples, ragged_labels
 from holobind.data.csr import normalise_rows
-from holobind.errors import DataError, OptionError
-from holobind.heads import Head, HolographicHead, LinearHead
+from holobind.errors import DataError
+from holobind.heads import HolographicHead
 from holobind.model import Model
-from holobind.networks import FC, AttentionLstm, Network, XmlCnn
-from holobind.ridge_knn import RidgeKnn, default_dim, fit_ridge_knn, rare_label_weights, solve_ridge, update_ridge_knn
+from holobind.ridge_knn import (
+    RidgeKnn,
+    default_dim,
+    default_knn_dim,
+    fit_ridge_knn,
+    rare_label_weights,
+    solve_ridge,
+    update_ridge_knn,
+)
+from holobind.training.building import (
+    BYTES_PER_WEIGHT,
+    SMALLER_SIZES,
+    Inputs,
+    assemble,
+    build,
+    head_counts,
+    read_inputs,
+)
 from holobind.training.config import ModelConfig, TrainConfig, join_options
 
 if TYPE_CHECKING:
-    from holobind.data.tokenizer import Tokenizer
+    from holobind.data.vectorizers import SklearnFeatures
     from holobind.training.loop import TrainCallback
 
-HIDDEN_SIZES = {"linear": (), "fc": (512, 512), "cnn": (512,), "lstm": (256,)}
-MAX_LINEAR_HEAD_BYTES = 1 << 32
-BYTES_PER_WEIGHT = 4
-SMALLER_SIZES = "take a smaller dim, hidden, embedding_dim, filters or hidden_size"
 TEMPERATURES = np.exp(np.linspace(-3, 6, 37))
 MIN_TEMPERATURE_ROWS, MAX_TEMPERATURE_ROWS, MAX_TEMPERATURE_SCORES = 16, 500, 1 << 23  # to choose the temperature on
 
@@ -53,37 +65,20 @@ class Callbacks:
     on_train: "TrainCallback | None" = None
 
 
-@dataclass(frozen=True)
-class _Inputs:
-    """Training data as a network takes it: rows of features, or the tokens of texts."""
-
-    split: Split
-    X: CsrArray
-    tfidf: Tfidf | None
-    tokenizer: "Tokenizer | None"
-
-    @property
-    def Y(self) -> CsrArray:  # noqa: N802
-        return self.split.Y
-
-    @property
-    def n_features(self) -> int:
-        return int(self.X.shape[1]) if self.tokenizer is None else self.tokenizer.vocab_size
-
-
 def learn(
     split: Split,
     config: ModelConfig | None = None,
     train_config: TrainConfig | None = None,
     *,
     label_names: Sequence[str] | None = None,
-    tfidf: Tfidf | None = None,
+    tfidf: "Tfidf | SklearnFeatures | None" = None,
     metadata: dict[str, Any] | None = None,
     callbacks: Callbacks | None = None,
     checkpoint: Path | None = None,
     resume: bool = False,
     log: Path | None = None,
     quantised: bool = False,
+    max_uncompressed: int | None = None,
 ) -> Model:
     """Make a model from a split of a dataset.
 
@@ -92,6 +87,7 @@ def learn(
     checkpoint, resume, log   of training, see `loop.fit`
     quantised  whether the closed form without kNN has quantised weights, as with kNN: a smaller file, and calibrated
                probabilities. By default it has float32 weights, as `partial_fit` needs them
+    max_uncompressed   bytes to which a compressed file of word vectors may expand, see `data.load`
     """
     began = time.perf_counter()
     config, callbacks = config or ModelConfig(), callbacks or Callbacks()
@@ -99,13 +95,13 @@ def learn(
     split = split.checked()
     if label_names is not None:
         encode_lines(label_names)  # names that no file can store are refused now, not after the training
-    inputs = _read(split, config, tfidf)
+    inputs = read_inputs(split, config, tfidf, callbacks.on_solve, max_uncompressed)
     if config.uses_knn or (quantised and config.can_use_knn):
         model, summary = _learn_ridge_knn(inputs, config, label_names, callbacks)
     elif config.closed_form:
         model, summary = _learn_ridge(inputs, config, label_names, callbacks)
     else:
-        model = _build(inputs, config, label_names)
+        model = build(inputs, config, label_names, train_config)
         summary = _train(model, inputs, config, train_config, callbacks, checkpoint, resume, log)
     timings = {"training": round(time.perf_counter() - began, 2), **summary.pop("timings", {})}
     if "ridge" in summary:
@@ -115,6 +111,7 @@ def learn(
         "config": join_options(config, train_config),
         "rows": split.Y.shape[0],
         "threads": torch.get_num_threads(),
+        **inputs.summary,
         **summary,
         "timings": timings,  # in seconds; apart from the rest, which is the same for every run with the same seed
     }
@@ -156,7 +153,7 @@ def partial_fit(
         from holobind.training import loop
 
         if model.head.has_prior:
-            model.head.set_prior(_head_counts(after, model.label_order))
+            model.head.set_prior(head_counts(after, model.label_order), after.n_rows)
         train_config = (train_config or TrainConfig(seed=config.seed)).resolve(len(split), config)
         one_pass = replace(
             train_config, epochs=1, validation_fraction=0.0, patience=0, seed=train_config.seed + n_updates
@@ -165,50 +162,16 @@ def partial_fit(
     model.frequencies = after
 
 
-def _read(split: Split, config: ModelConfig, tfidf: Tfidf | None) -> _Inputs:
-    """The inputs that a config selects: the data's features, tf-idf features of its texts, or their tokens."""
-    X, tokenizer = split.X, None
-    if config.reads_tokens:
-        tfidf, tokenizer = None, _fit_tokenizer(split, config)
-    elif config.text and split.texts is None:
-        raise DataError("the data has no texts to make features of; leave out --text")
-    elif config.text or (config.text is None and config.uses_knn and (tfidf is None or tfidf.words_only)):
-        fitted, features = Tfidf.fit(split.texts or [])
-        if config.text or fitted.words:
-            tfidf, X = fitted, features
-    inputs = _Inputs(split, X, tfidf, tokenizer)
-    if 0 in (*split.Y.shape, inputs.n_features):
-        n_rows, n_labels = split.Y.shape
-        raise DataError(
-            f"there is nothing to learn from {n_rows} rows, {inputs.n_features} features, {n_labels} labels"
-        )
-    return inputs
-
-
-def _fit_tokenizer(split: Split, config: ModelConfig) -> "Tokenizer":
-    from holobind.data.tokenizer import Tokenizer
-
-    if split.texts is None:
-        raise DataError(
-            f"network {config.network!r} reads texts, and the data has none; give texts (the estimator: text=True), "
-            "or take network 'fc'"
-        )
-    return Tokenizer.train(split.texts, config.tokenizer, config.vocab_size)
-
-
 # The three ways to make a model
 
 
 def _learn_ridge_knn(
-    inputs: _Inputs, config: ModelConfig, label_names: Sequence[str] | None, callbacks: Callbacks
+    inputs: Inputs, config: ModelConfig, label_names: Sequence[str] | None, callbacks: Callbacks
 ) -> tuple[Model, dict[str, Any]]:
     """The closed form with the residuals of the nearest training rows, unless `knn_weight` is 0."""
-    dim = config.dim
-    if dim is None and not config.uses_knn:
-        dim = default_dim(int(inputs.Y.shape[1]))
-    if dim is not None:
-        n_weights = max(inputs.X.shape) * dim  # the outputs of all rows are computed, too
-        fits_memory(f"{n_weights:,} weights (dim {dim:,})", BYTES_PER_WEIGHT * n_weights, SMALLER_SIZES)
+    dim = config.dim or (default_knn_dim if config.uses_knn else default_dim)(int(inputs.Y.shape[1]))
+    n_weights = (inputs.X.shape[1] if config.dim is None else max(inputs.X.shape)) * dim  # outputs of rows are as large
+    fits_memory(f"{n_weights:,} weights (dim {dim:,})", BYTES_PER_WEIGHT * n_weights, SMALLER_SIZES)
     fitted = fit_ridge_knn(
         normalise_rows(inputs.X),
         inputs.Y,
@@ -222,23 +185,23 @@ def _learn_ridge_knn(
     )
     network = fitted.network
     head = HolographicHead(None, network.n_labels, network.out_features, network.codebook_name, seed=config.seed)
-    model = _assemble(network, head, inputs, config, label_names)
+    model = assemble(network, head, inputs, config, label_names)
     model.calibration = fitted.calibration
     return model, fitted.summary()
 
 
 def _learn_ridge(
-    inputs: _Inputs, config: ModelConfig, label_names: Sequence[str] | None, callbacks: Callbacks
+    inputs: Inputs, config: ModelConfig, label_names: Sequence[str] | None, callbacks: Callbacks
 ) -> tuple[Model, dict[str, Any]]:
     """The closed form alone: a linear network set to the ridge regression."""
-    model = _build(inputs, config, label_names)
+    model = build(inputs, config, label_names)
     summary = _solve_linear_path(model, inputs.X, inputs.Y, config, callbacks, model.frequencies.counts)
     return model, {"ridge": summary}
 
 
 def _train(
     model: Model,
-    inputs: _Inputs,
+    inputs: Inputs,
     config: ModelConfig,
     train_config: TrainConfig,
     callbacks: Callbacks,
@@ -282,98 +245,6 @@ def _train(
     }
     summary["timings"] = {"epochs": state.timings}
     return summary
-
-
-# Networks and heads
-
-
-def _build(inputs: _Inputs, config: ModelConfig, label_names: Sequence[str] | None) -> Model:
-    """An untrained model: the network and head of a config."""
-    n_labels = int(inputs.Y.shape[1])
-    dim = n_labels if config.head == "linear" else config.dim or default_dim(n_labels)
-    # A linear network, and a linear skip, give the output themselves: the head then has no layer.
-    network_gives_output = config.network == "linear" or config.linear_skip
-    hidden = HIDDEN_SIZES[config.network] if config.hidden is None else config.hidden
-    if config.network == "linear":
-        hidden = ()
-    if config.head == "linear":
-        width = inputs.n_features if network_gives_output else hidden[-1]
-        if 4 * n_labels * width > MAX_LINEAR_HEAD_BYTES:
-            raise OptionError(
-                f"a linear head of {width} x {n_labels} weights would take {4 * n_labels * width / 2**30:.0f} GB; "
-                "take head 'holographic'"
-            )
-    with torch.device("meta"):  # shapes alone
-        planned = _network(inputs, replace(config, word_vectors=None), hidden, dim if network_gives_output else None)
-    n_weights = planned.n_parameters() + (0 if network_gives_output else planned.out_features * dim)
-    fits_memory(f"{n_weights:,} weights (dim {dim:,})", BYTES_PER_WEIGHT * n_weights, SMALLER_SIZES)
-    network = _network(inputs, config, hidden, dim if network_gives_output else None)
-    in_features = None if network_gives_output else network.out_features
-    head: Head
-    if config.head == "linear":
-        head = LinearHead(in_features, n_labels, "softmax" if config.loss == "softmax" else "bce", config.seed)
-    else:
-        loss: Any = "softmax" if config.loss in (None, "ridge") else config.loss
-        head = HolographicHead(in_features, n_labels, dim, config.codebook, loss, config.seed, config.trainable)
-    return _assemble(network, head, inputs, config, label_names)
-
-
-def _assemble(
-    network: Network, head: Head, inputs: _Inputs, config: ModelConfig, label_names: Sequence[str] | None
-) -> Model:
-    frequencies = metrics.frequencies(inputs.Y)
-    order = None
-    if head.orders_labels and not config.closed_form:
-        # The most frequent labels first: rolls of one orbit base are orthogonal. That is worth a point of P@1 to the
-        # query loss on delicious (experiments/LOG.md); the closed form does not gain by it.
-        order = np.argsort(-frequencies.counts, kind="stable").astype(np.int64)
-    if head.weight is not None:
-        head.set_prior(_head_counts(frequencies, order))
-    return Model(
-        network,
-        head,
-        frequencies,
-        normalise=config.normalise,
-        tfidf=inputs.tfidf,
-        tokenizer=inputs.tokenizer,
-        max_tokens=config.max_tokens,
-        label_names=label_names,
-        label_order=order,
-    )
-
-
-def _network(inputs: _Inputs, config: ModelConfig, hidden: Sequence[int], out_features: int | None) -> Network:
-    """The untrained network of a config; `out_features` if it gives the output itself."""
-    if inputs.tokenizer is not None:
-        return _text_network(config, inputs.tokenizer, hidden)
-    return FC(
-        inputs.n_features,
-        hidden,
-        out_features,
-        linear_skip=config.linear_skip,
-        dropout=config.dropout or 0.0,
-        feature_dropout=config.feature_dropout or 0.0,
-        seed=config.seed,
-    )
-
-
-def _text_network(config: ModelConfig, tokenizer: "Tokenizer", hidden: Sequence[int]) -> Network:
-    options: dict[str, Any] = {"seed": config.seed, "embedding_dim": config.embedding_dim}
-    if config.word_vectors is not None:
-        from holobind.data.tokenizer import load_word_vectors
-
-        options["vectors"] = load_word_vectors(config.word_vectors, tokenizer, config.embedding_dim, config.seed)
-        options["embedding_dim"] = options["vectors"].shape[1]
-    options |= {"dropout": config.dropout, "embedding_dropout": config.feature_dropout}
-    options = {name: value for name, value in options.items() if value is not None}
-    if config.network == "cnn":
-        return XmlCnn(tokenizer.vocab_size, filters=config.filters, bottleneck=hidden[0], **options)
-    return AttentionLstm(tokenizer.vocab_size, hidden_size=config.hidden_size, layers=hidden, **options)
-
-
-def _head_counts(frequencies: metrics.Frequencies, label_order: IntArray | None) -> Tensor:
-    """How often each label occurs, in the head's order of labels.  Shapes: -> (L)"""
-    return torch.from_numpy(frequencies.counts if label_order is None else frequencies.counts[label_order])
 
 
 # The closed form in a linear path

@@ -26,7 +26,7 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
-from torch.optim import AdamW, Optimizer
+from torch.optim import Optimizer
 
 from holobind import metrics
 from holobind._files import add_lines
@@ -38,7 +38,7 @@ from holobind.errors import FileError, OptionError, TrainingInterrupted
 from holobind.model import MAX_BATCH_ROWS, Model
 from holobind.training import checkpoint as checkpoints
 from holobind.training.config import TrainConfig, TrainState
-from holobind.training.optimiser import RowAdam
+from holobind.training.optimiser import optimisers, sparse_weights
 
 CHECKPOINT_SECONDS = 600.0
 REPEATED_SIGNAL_SECONDS = 1.0  # a signal that comes again within this time counts once
@@ -80,7 +80,7 @@ def fit(
         raise OptionError(f"train: wants as many inputs as rows of labels; got {len(examples)} and {Y.shape[0]}")
     Y = checked_csr(Y, "Y", model.n_labels)
     config = (config or TrainConfig()).resolve(len(examples))
-    fabric = fabric or launch(config.precision, sparse=bool(_sparse_weights(model)))
+    fabric = fabric or launch(config.precision, sparse=bool(sparse_weights(model)))
     run = _Run(model, examples, Y, config, fabric, on_progress)
     run.checkpoint, run.log, run.checkpoint_seconds = checkpoint, log if run.is_main else None, checkpoint_seconds
     run.warm_start, run.constant_rate, run.options = warm_start, constant_rate, dict(options or {})
@@ -342,31 +342,6 @@ class _Run:
                 self.state = state
                 return
         raise FileError(f"{checkpoint} is damaged (no such run can be in this state); remove it to start anew")
-
-
-def optimisers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
-    """AdamW for dense gradients, with weight decay for matrices only; `RowAdam` for sparse gradients."""
-    sparse_ids = _sparse_weights(model)
-    trained = [p for p in model.parameters() if p.requires_grad]
-    sparse = [p for p in trained if id(p) in sparse_ids]
-    dense = [p for p in trained if id(p) not in sparse_ids]
-    groups = [
-        {"params": [p for p in dense if p.ndim > 1], "weight_decay": config.weight_decay},
-        {"params": [p for p in dense if p.ndim <= 1], "weight_decay": 0.0},
-    ]
-    rate = config.resolve(1).learning_rate
-    assert rate is not None
-    found: list[Optimizer] = []
-    if dense:
-        found.append(AdamW([g for g in groups if g["params"]], lr=rate, fused=True))
-    if sparse:
-        found.append(RowAdam(sparse, lr=rate if config.feature_learning_rate is None else config.feature_learning_rate))
-    return found
-
-
-def _sparse_weights(model: nn.Module) -> set[int]:
-    """The ids of parameters with sparse gradients."""
-    return {id(m.weight) for m in model.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag) and m.sparse}
 
 
 def _setup(fabric: Fabric, model: nn.Module, found: list[Optimizer]) -> Any:

@@ -1,4 +1,4 @@
-"""Adam for layers of which a batch touches only a few rows."""
+"""The optimisers of a model, and Adam for layers of which a batch touches only a few rows."""
 
 import os
 from collections.abc import Iterable
@@ -9,11 +9,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import AdamW, Optimizer
 
 from holobind._jit import compiled
+from holobind.codebooks import Codebook
 from holobind.errors import OptionError
+from holobind.training.config import TrainConfig
 
+DENSE_COPIES = 4  # that training with AdamW keeps of a weight: itself, its gradient, two moments
+SPARSE_COPIES = 2  # with RowAdam: itself and one moment
 MIN_ELEMENTS_PER_THREAD = 1 << 16  # with fewer, a second thread takes longer to wake than it saves
 
 
@@ -62,6 +66,43 @@ class RowAdam(Optimizer):
             update_compiled(rows, g, *whole, *settings)
         else:
             update_by_operations(rows, g, *whole, *settings)
+
+
+def optimisers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
+    """AdamW for dense gradients, with weight decay for matrices only; `RowAdam` for sparse gradients.
+
+    Label vectors that are trained have an AdamW and a learning rate of their own, and no weight decay.
+    """
+    sparse_ids, label_ids = set(map(id, sparse_weights(model))), _label_vectors(model)
+    trained = [p for p in model.parameters() if p.requires_grad]
+    sparse = [p for p in trained if id(p) in sparse_ids]
+    labels = [p for p in trained if id(p) in label_ids]
+    dense = [p for p in trained if id(p) not in sparse_ids | label_ids]
+    groups = [
+        {"params": [p for p in dense if p.ndim > 1], "weight_decay": config.weight_decay},
+        {"params": [p for p in dense if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    resolved = config.resolve(1)
+    rate, label_rate = resolved.learning_rate, resolved.label_learning_rate
+    assert rate is not None and label_rate is not None
+    found: list[Optimizer] = []
+    if dense:
+        found.append(AdamW([g for g in groups if g["params"]], lr=rate, fused=True))
+    if sparse:
+        found.append(RowAdam(sparse, lr=rate if config.feature_learning_rate is None else config.feature_learning_rate))
+    if labels:
+        found.append(AdamW(labels, lr=label_rate, weight_decay=0.0, fused=True))
+    return found
+
+
+def _label_vectors(model: nn.Module) -> set[int]:
+    """The ids of parameters that are label vectors."""
+    return {id(p) for m in model.modules() if isinstance(m, Codebook) for p in m.parameters()}
+
+
+def sparse_weights(module: nn.Module) -> list[Tensor]:
+    """The parameters with sparse gradients, which `RowAdam` updates."""
+    return [m.weight for m in module.modules() if isinstance(m, nn.Embedding | nn.EmbeddingBag) and m.sparse]
 
 
 def _rows_and_values(parameter: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:

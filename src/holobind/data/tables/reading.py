@@ -1,0 +1,153 @@
+"""Open a table of any format, and read its texts and labels."""
+
+import sys
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from pathlib import Path
+
+from holobind.data.files import OPEN_COMPRESSED, expansion_error, read_chunks, row_limit, uncompressed_name
+from holobind.data.tables import columnar, folders, sources
+from holobind.data.tables.layout import Fields, Layout, Record, choose_fields, choose_separator
+from holobind.data.tables.lines import Lines
+from holobind.data.tables.options import NO_SEPARATOR, TABLE_FORMATS, TableOptions
+from holobind.data.tables.separators import LabelCounter
+from holobind.data.tables.sources import NumberedRecords, Source
+from holobind.errors import DataError, OptionError
+
+SAMPLE_RECORDS = 2000  # from which the separator of labels is told
+HEAD_LINES = 20
+TEXT_SUFFIXES = (".csv", ".tsv", ".jsonl")
+MAGIC = {
+    columnar.PARQUET_MAGIC: "parquet",
+    columnar.ARROW_FILE_MAGIC: "arrow",
+    columnar.ARROW_STREAM_MAGIC: "arrow",
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """The texts and the label names of a table, and how it was read."""
+
+    texts: list[str]
+    label_names: list[list[str]]
+    layout: Layout
+    description: str
+
+
+def find_format(path: Path, max_uncompressed: int | None = None) -> str | None:
+    """The format of a table by its content and, where that leaves it open, its name; None if it is no table."""
+    if path.is_dir():
+        if columnar.hugging_face_files(path):
+            return "arrow"
+        return "annif" if folders.is_document_folder(path) else None
+    chunks = read_chunks(path, max_uncompressed)
+    first = next(chunks, b"")
+    chunks.close()
+    for magic, name in MAGIC.items():
+        if first.startswith(magic):
+            return name
+    suffix = Path(uncompressed_name(path)).suffix
+    if suffix == ".parquet":
+        return "parquet"
+    head = first[: 1 << 16].decode(errors="replace").removeprefix("\ufeff").split("\n")[:HEAD_LINES]
+    if suffix == ".json" and "".join(head).lstrip().startswith("["):
+        raise DataError(f"{path}: a JSON array; write one object a line (jq -c '.[]' does) and name it .jsonl")
+    if b"\0" in first[: 1 << 16] and suffix not in TEXT_SUFFIXES:
+        return None
+    return sources.recognise(head, suffix)
+
+
+def open_table(
+    path: Path,
+    format: str | None,  # noqa: A002
+    options: TableOptions,
+    max_uncompressed: int | None = None,
+    *,
+    labelled: bool = True,
+    pipes: bool = False,
+) -> Source:
+    """A table that is ready to be read."""
+    format = format or find_format(path, max_uncompressed)  # noqa: A001
+    if format not in TABLE_FORMATS:
+        raise OptionError(f"format {format!r} is no table; choose one of {', '.join(TABLE_FORMATS)}")
+    if path.is_dir():
+        if files := columnar.hugging_face_files(path):
+            return columnar.from_arrow(files, path, max_uncompressed, "Hugging Face dataset")
+        return folders.from_folder(path, labelled=labelled)
+    if format == "parquet":
+        return columnar.from_parquet(path, max_uncompressed)
+    if format == "arrow":
+        return columnar.from_arrow([path], path, max_uncompressed)
+    lines = Lines(read_chunks(path, max_uncompressed, pipes=pipes), str(path))
+    return sources.from_lines(lines, format, options, labelled=labelled)
+
+
+def read_table(
+    path: Path,
+    format: str | None = None,  # noqa: A002
+    options: TableOptions | None = None,
+    max_uncompressed: int | None = None,
+    *,
+    like: Layout | None = None,
+    labels_known: bool = False,
+) -> Table:
+    """Read all texts and labels of a table.
+
+    like           the layout of the training split, which the test split shares
+    labels_known   a list of the labels comes with the table, so that nothing about them is judged
+    """
+    options = options or TableOptions()
+    if like is not None and options.separator is None:
+        options = replace(options, separator=like.separator or NO_SEPARATOR, preferred=like.fields.text)
+    source = open_table(path, format, options, max_uncompressed)
+    if labels_known:
+        options = replace(options, separator=options.separator or source.separator or NO_SEPARATOR)
+    layout, records = arrange(source, options)
+    texts: list[str] = []
+    label_names: list[list[str]] = []
+    counter = LabelCounter.empty()
+    compressed = path.suffix.lower() in OPEN_COMPRESSED
+    max_rows = row_limit(path.stat().st_size, max_uncompressed) if compressed else sys.maxsize
+    for number, record in records:
+        if isinstance(record, DataError):
+            raise record
+        if len(texts) >= max_rows:
+            raise expansion_error(path, max_rows, "rows")
+        try:
+            texts.append(layout.text_of(record))
+            label_names.append(layout.labels_of(record))
+        except DataError as error:
+            raise DataError(f"{source.place(number)}: {error}") from error
+        counter.add(label_names[-1])
+    if options.separator is None:
+        counter.check(str(path))
+    description = ", ".join([layout.describe(f"{len(texts):,} rows"), *source.notes])
+    return Table(texts, label_names, layout, description)
+
+
+def arrange(source: Source, options: TableOptions, *, labelled: bool = True) -> tuple[Layout, NumberedRecords]:
+    """How a table is to be read, and its records."""
+    if source.plain:
+        text, label = source.fields[-2:]
+        fields = Fields(((text, 1),), label if labelled else None, "id" if "id" in source.fields else None)
+    else:
+        fields = choose_fields(
+            source.name,
+            source.fields,
+            options,
+            labelled=labelled,
+            complete=not source.strict,
+        )
+    layout = Layout(source.kind, fields, source.separator, source.strict)
+    records = source.records(fields.names)
+    if not labelled:
+        return layout, records
+    sample = list(islice(records, SAMPLE_RECORDS))
+    good: list[Record] = [record for _, record in sample if not isinstance(record, DataError)]
+    separator = (
+        source.separator
+        if source.separator is not None and options.separator is None
+        else choose_separator(source.name, fields, good, options)
+    )
+    lists = any(isinstance(record.get(fields.label or ""), list) for record in good)
+    return replace(layout, separator=separator, labels_are_lists=lists), chain(sample, records)

@@ -1,0 +1,151 @@
+"""Parquet, Arrow and Hugging Face files as their own libraries write them; damaged and hostile ones are refused."""
+
+import builtins
+import contextlib
+import itertools
+import json
+
+import pytest
+
+from holobind import data
+from holobind.data import files
+from holobind.errors import DataError
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+TEXTS = ["red apple", "grün", "a red car", "fast car"] * 3
+LABELS = [["fruit", "red"], ["fruit"], ["car", "red"], []] * 3
+LISTS = "12 rows, text in 'text', labels in 'labels', in lists"
+
+
+def label_sets(dataset):
+    ids, ends = dataset.train.Y.indices.tolist(), dataset.train.Y.indptr.tolist()
+    return [sorted(dataset.label_names[i] for i in ids[a:b]) for a, b in itertools.pairwise(ends)]
+
+
+def assert_read(path, description, labels=LABELS):
+    dataset = data.load(path)
+    assert (dataset.train.texts, label_sets(dataset)) == (TEXTS, [sorted(row) for row in labels])
+    assert dataset.description == description
+
+
+def table(**columns):
+    return pa.table({"nr": list(range(12)), "text": TEXTS, "labels": LABELS, **columns})
+
+
+def test_pyarrow_s_files(tmp_path):
+    pq.write_table(table(), tmp_path / "a.parquet", row_group_size=5, compression="zstd")
+    assert_read(tmp_path / "a.parquet", f"Parquet: {LISTS}")
+    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file, pa.ipc.new_file(file, table().schema) as writer:
+        writer.write_table(table(), max_chunksize=5)
+    assert_read(tmp_path / "a.arrow", f"Arrow: {LISTS}")
+    (tmp_path / "a.arrow").rename(tmp_path / "named.dat")  # the content tells the format
+    assert_read(tmp_path / "named.dat", f"Arrow: {LISTS}")
+
+
+def test_pandas_files(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": TEXTS, "tags": ["|".join(row) for row in LABELS]})
+    where = "12 rows, text in 'text', labels in 'tags', separated by '|'"
+    frame.to_parquet(tmp_path / "a.parquet")
+    assert_read(tmp_path / "a.parquet", f"Parquet: {where}")
+    frame.to_csv(tmp_path / "a.csv.gz")
+    assert_read(tmp_path / "a.csv.gz", f"CSV: {where}")
+    frame.to_csv(tmp_path / "a.tsv", sep="\t", index=False)
+    assert_read(tmp_path / "a.tsv", f"TSV: {where}")
+    frame.to_json(tmp_path / "a.jsonl", orient="records", lines=True)
+    assert_read(tmp_path / "a.jsonl", f"JSON lines: {where}")
+    frame.assign(tags=LABELS).to_csv(tmp_path / "b.csv", index=False)
+    assert_read(tmp_path / "b.csv", "CSV: 12 rows, text in 'text', labels in 'tags', in lists")
+    pandas.DataFrame({"text": TEXTS, "label": [1, None, 2, 1] * 3}).to_parquet(tmp_path / "c.parquet")
+    assert label_sets(data.load(tmp_path / "c.parquet"))[:3] == [["1"], [], ["2"]]
+
+
+def test_polars_files(tmp_path):
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"text": TEXTS, "labels": LABELS})
+    frame.write_parquet(tmp_path / "a.parquet")
+    frame.write_ipc(tmp_path / "a.arrow", compression="zstd")
+    assert_read(tmp_path / "a.parquet", f"Parquet: {LISTS}")
+    assert_read(tmp_path / "a.arrow", f"Arrow: {LISTS}")
+
+
+def test_hugging_face_datasets_on_disk(tmp_path):
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    one = datasets.Dataset.from_dict({"text": TEXTS, "labels": LABELS})
+    one.save_to_disk(tmp_path / "one", num_shards=2)
+    assert_read(tmp_path / "one", f"Hugging Face dataset: {LISTS}")
+    datasets.DatasetDict(train=one, test=one).save_to_disk(tmp_path / "two")
+    assert_read(tmp_path / "two", f"Hugging Face dataset: {LISTS}; 12 test rows")
+    classes = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["neg", "pos"])})
+    named = datasets.Dataset.from_dict({"text": TEXTS, "label": [0, 1, -1, 1] * 3}, features=classes)
+    named.save_to_disk(tmp_path / "named")
+    assert label_sets(data.load(tmp_path / "named"))[:3] == [["neg"], ["pos"], []]
+    named.to_parquet(tmp_path / "named.parquet")
+    assert label_sets(data.load(tmp_path / "named.parquet"))[:2] == [["neg"], ["pos"]]
+
+
+def test_a_folder_cannot_name_files_outside_of_it(tmp_path):
+    folder = tmp_path / "a"
+    folder.mkdir()
+    for name in ("../b.arrow", "/etc/passwd", "..", 3):
+        (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
+        with pytest.raises(DataError, match="there is no training split"):
+            data.load(folder)
+
+
+def test_without_pyarrow_the_error_names_what_to_install(tmp_path, monkeypatch):
+    pq.write_table(table(), tmp_path / "a.parquet")
+    imported = builtins.__import__
+
+    def missing(name, *arguments, **options):
+        if name.startswith("pyarrow"):
+            raise ImportError(name)
+        return imported(name, *arguments, **options)
+
+    monkeypatch.setattr(builtins, "__import__", missing)
+    with pytest.raises(DataError, match=r"need pyarrow; install it: pip install 'holobind\[formats\]'"):
+        data.load(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_damaged_files_are_refused_or_read(tmp_path, name):
+    path = tmp_path / name
+    if name == "a.parquet":
+        pq.write_table(table(), path)
+    else:
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table().schema) as writer:
+            writer.write_table(table())
+    content = path.read_bytes()
+    for size in range(8, len(content) - 8, max(1, len(content) // 40)):
+        path.write_bytes(content[:size])
+        with contextlib.suppress(DataError):
+            assert len(data.load(path).train) <= 12
+    for at in range(8, len(content), max(1, len(content) // 150)):
+        changed = bytearray(content)
+        changed[at] ^= 0xFF
+        path.write_bytes(changed)
+        with contextlib.suppress(DataError):
+            data.load(path, text_field="text", label_field="labels", label_separator="none")
+
+
+def test_a_small_parquet_file_cannot_fill_the_memory(tmp_path, monkeypatch):
+    path = tmp_path / "a.parquet"
+    n = files.MIN_ROW_LIMIT + 1
+    pq.write_table(pa.table({"text": pa.nulls(n, pa.string()), "labels": pa.nulls(n, pa.string())}), path)
+    with pytest.raises(DataError, match="it expands to more than 1,048,576 rows"):
+        data.load(path)
+    monkeypatch.setattr(files, "MIN_EXPANSION_BYTES", 10_000)
+    monkeypatch.setattr(files, "MAX_EXPANSION", 1)
+    pq.write_table(pa.table({"text": ["x" * 100_000] * 12, "labels": LABELS}), path, compression="zstd")
+    with pytest.raises(DataError, match=r"it expands to more than .* bytes"):
+        data.load(path)
+
+
+def test_columns_that_are_neither_texts_nor_labels_are_refused(tmp_path):
+    odd = pa.table({"text": TEXTS, "labels": pa.array([[None] * 3] * 12, pa.list_(pa.null()))})
+    pq.write_table(odd, tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"has no field 'labels'|holds the labels"):
+        data.load(tmp_path / "a.parquet", label_field="labels")
