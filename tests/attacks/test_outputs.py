@@ -356,8 +356,8 @@ def test_a_full_disk_leaves_the_old_files(dataset, model, rows, tmp_path):
     rows.write_bytes(line * 30)
     for name, command in {
         "found": ("predict", model, rows, "--out"),
-        "m": ("train", dataset, "--l2", "1", "--out"),
-        "a.jsonl": ("data", "convert", dataset / "train.txt", "--to", "svmlight"),
+        "m": ("train", dataset, "--quiet", "--l2", "1", "--out"),
+        "a.jsonl": ("data", "convert", dataset / "train.txt", "--quiet", "--to", "svmlight"),
     }.items():
         out = tmp_path / (name if name != "a.jsonl" else "a.svm")
         out.write_bytes(b"old")
