@@ -81,8 +81,8 @@ def ranked_labels(head: Scorer, h: Tensor, k: int, allowed: Tensor | None = None
     ids = allowed.nonzero().flatten()
     step = max(1, MAX_MASKED_BYTES // (4 * head.n_labels))
     found: list[RankedLabels] = []
-    for first in range(0, max(len(h), 1), step):
-        rows = slice(first, first + step)
+    for start in range(0, max(len(h), 1), step):
+        rows = slice(start, start + step)
         scores = (head.part(rows) if isinstance(head, AddedScores) else head).scores(h[rows]).float()
         best = scores.topk(n_context, dim=1).values
         values, at = torch.sort(scores[:, ids], dim=1, descending=True, stable=True)

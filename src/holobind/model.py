@@ -153,7 +153,8 @@ class Model(nn.Module):
     ) -> Iterator[tuple[RowIndex, Result]]:
         """Apply `then` to a head and the network's outputs, batch by batch: yields (rows, result); each row comes once.
 
-        The head is the model's, with the scores that the network adds for these rows. On the CPU, batches run in parallel, each on one thread.
+        The head is the model's, with the scores that the network adds for these rows. On the CPU, batches run in
+        parallel, each on one thread.
 
         parallel   False: one batch after the other, as collective operations of several processes need it
         """
@@ -355,9 +356,7 @@ class Model(nn.Module):
         """All labels above the threshold that may be predicted, as an indicator matrix.  Shapes: -> sparse (rows, L)"""
         examples = self.examples(inputs)
         rows, labels = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for index, (found, offsets) in self.map_outputs(
-            examples, lambda head, h: head.labels_above(h, threshold)
-        ):
+        for index, (found, offsets) in self.map_outputs(examples, lambda head, h: head.labels_above(h, threshold)):
             rows.append(np.repeat(index, np.diff(offsets.cpu().numpy(), append=len(found))))
             labels.append((found if self._label_order is None else self._label_order[found]).cpu().numpy())
         at = np.concatenate(rows), np.concatenate(labels)

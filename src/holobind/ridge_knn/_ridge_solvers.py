@@ -117,6 +117,8 @@ class CholeskySolver:
     and in the dual, with A = K T and K = (X X' + l2)^-1, the right side is A_i / K_ii.
     """
 
+    has_tolerance: ClassVar[bool] = False
+
     def __init__(self, problem: RidgeProblem) -> None:
         self.problem = problem
         self.gram = torch.from_numpy(gram(problem.weighted_X.T.tocsr() if problem.dual else problem.weighted_X))
@@ -124,8 +126,6 @@ class CholeskySolver:
         n = problem.X.shape[0]
         self.rows = np.unique(np.linspace(0, n - 1, min(n, MAX_HELD_OUT_ROWS)).astype(np.intp))
         self.targets = problem.targets(self.rows)
-
-    has_tolerance: ClassVar[bool] = False
 
     def validate(self, l2: float, tolerance: float) -> float:
         p, rows = self.problem, self.rows
@@ -212,9 +212,7 @@ class ConjugateGradientSolver:
         def solve_block(start: int) -> tuple[int, float, float]:
             block = np.s_[:, start : start + width]
             B, W = np.ascontiguousarray(right[block]), np.ascontiguousarray(solution[block])
-            result = conjugate_gradients(
-                *arrays, diagonal, right.dtype.type(l2), B, W, self.max_iterations, tolerance
-            )
+            result = conjugate_gradients(*arrays, diagonal, right.dtype.type(l2), B, W, self.max_iterations, tolerance)
             solution[block] = W
             return result
 
