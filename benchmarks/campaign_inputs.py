@@ -291,7 +291,10 @@ def _read_labels(path: Path) -> None:
 
     texts = path.with_name(path.name.replace("labels", "texts"))
     shutil.copy(path.parent / "train_texts.txt", texts)
-    hb.data.statistics(hb.data.load(texts, cache=False))
+    try:
+        hb.data.statistics(hb.data.load(texts, cache=False))
+    finally:
+        texts.unlink()
 
 
 def _predict_lines(path: Path) -> None:
@@ -355,7 +358,10 @@ def attack_file(folder: Path, loader: str, seed: int) -> str:
         change = mutate
     path = folder / f"changed-{os.getpid()}-{loader}"
     path.write_bytes(change(_content(folder / loader), draw))
-    return _expected_error(lambda: LOADERS[loader](path))
+    try:
+        return _expected_error(lambda: LOADERS[loader](path))
+    finally:
+        path.unlink(missing_ok=True)
 
 
 @functools.cache

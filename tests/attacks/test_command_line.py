@@ -186,6 +186,7 @@ MISTAKES = [
     ("data make python-calls --packages no_such_package --out {}/new", "is not installed"),
     ("data make python-calls --packages a.b --out {}/new", "without dots"),
     ("data make python-calls --packages typer --out {}/data", "already exists"),
+    ("train {}/missing --epochs 3 --out {}/new", "no such file"),  # and no line about options without effect
     ("paper capacity --seed 9999999999999999999999", "--seed"),
     ("paper compression --out {}/model", "cannot be made a folder"),
 ]

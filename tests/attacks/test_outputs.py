@@ -363,8 +363,8 @@ def test_a_full_disk_leaves_the_old_files(dataset, model, rows, tmp_path):
     rows.write_bytes(line * 30)
     commands = [
         ("predict", model, rows, "--out", tmp_path / "found"),
-        ("train", dataset, "--l2", "1", "--out", tmp_path / "m"),
-        ("data", "convert", dataset / "train.txt", "--to", "svmlight", tmp_path / "a.svm"),
+        ("train", dataset, "--quiet", "--l2", "1", "--out", tmp_path / "m"),
+        ("data", "convert", dataset / "train.txt", "--quiet", "--to", "svmlight", tmp_path / "a.svm"),
     ]
     for command in commands:
         command[-1].write_bytes(b"old")

@@ -41,8 +41,8 @@ def test_every_example_is_in_the_table_and_has_a_small_size():
 
 def test_the_plain_loop_learns_with_both_heads():
     results = run("plain_loop")["results"]
-    assert results["HolographicHead"]["output layer weights"] < results["nn.Linear"]["output layer weights"] / 3
-    assert all(found["P@1"] > 5 for found in results.values())  # of some hundred labels
+    assert results["HolographicHead"]["output layer weights"] < results["nn.Linear"]["output layer weights"] / 2
+    assert all(found["P@5"] > 6 for found in results.values())  # chance: about 2, as rows have 4 of 224 labels
 
 
 def test_next_items_are_found_by_all_output_layers():

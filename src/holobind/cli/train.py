@@ -84,10 +84,6 @@ def train(
     from holobind.data.formats import input_files
 
     config, train_config = split_options({name: _parse(OPTIONS[name], value) for name, value in options.items()})
-    if unused := without_effect((name for name, value in options.items() if value is not None), config):
-        flags = ", ".join(OPTIONS[name].flag for name in unused)
-        trained = "solved in closed form" if config.closed_form else f"a {config.network} network"
-        typer.echo(f"holobind: this model is {trained} with a {config.head} head: no effect of {flags}", err=True)
     checkpoint = Path(f"{out}.checkpoint")
     outputs = {"--out": out, "--log": log, "--plot": plot, "--timings": timings}
     if not config.closed_form:
@@ -130,6 +126,11 @@ def train(
             ) from stopped
         if not first_process():
             return
+        # Not before: an error is one line.
+        if unused := without_effect((name for name, value in options.items() if value is not None), config):
+            flags = ", ".join(OPTIONS[name].flag for name in unused)
+            trained = "solved in closed form" if config.closed_form else f"a {config.network} network"
+            typer.echo(f"holobind: this model is {trained} with a {config.head} head: no effect of {flags}", err=True)
         evaluation = None
         if dataset.test is not None:
             evaluation = model.evaluate(dataset.test, dataset=dataset.name, on_progress=report)

@@ -5,7 +5,7 @@ import numpy as np
 from holobind._jit import compiled
 
 
-@compiled(fastmath=True)
+@compiled(fastmath={"reassoc", "contract", "nsz"})
 def slice_products(v, flat, starts, out):  # type: ignore[no-untyped-def]
     """out[r, j] = <v[r], flat[starts[r, j] : starts[r, j] + d]>.  Shapes: (n, d), (any), (n, m), (n, m)"""
     d = np.uint64(v.shape[1])

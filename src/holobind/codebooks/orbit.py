@@ -161,14 +161,15 @@ class OrbitCodebook(Codebook):
 
     def scores_of(self, v: Tensor, ids: Tensor) -> Tensor:
         """As of every codebook; chosen labels of many rows are scored without their vectors."""
-        fast = v.ndim == 2 and ids.ndim == 2 and len(v) == len(ids) and v.shape[1] == self.dim
-        if not (fast and v.is_cpu and v.dtype == torch.float32 and has_values(v)) or self.bases is not None:
-            return super().scores_of(v, ids)
-        if v.requires_grad and torch.is_grad_enabled():
+        own_ids = ids.ndim == v.ndim == 2 and ids.shape[0] == v.shape[0] and v.shape[1] == self.dim
+        on_cpu = self.device.type == "cpu" and v.is_cpu and ids.is_cpu and v.dtype == torch.float32
+        needs_grad = self.bases is not None or (v.requires_grad and torch.is_grad_enabled())
+        if not (own_ids and on_cpu and has_values(v, ids)) or needs_grad:
             return super().scores_of(v, ids)
         from holobind.codebooks._slices import slice_products  # compiles when first used
 
-        starts = self.slice_starts(checked_labels(ids, self.n_labels, ndim=None)).numpy()
+        self._verify()
+        starts = self.slice_starts(checked_labels(ids, self.n_labels, ndim=2).long()).numpy()
         out = np.empty(ids.shape, np.float32)
         slice_products(v.detach().contiguous().numpy(), self.doubled_bases().numpy(), starts, out)
         return torch.from_numpy(out)

@@ -14,6 +14,7 @@ class AddedScores:
     A label that is raised may be anywhere in the head's order, and all others keep theirs. So the top k is among the
     head's top k and the raised labels, and the search stays exact.
 
+    head     a holographic one, or a codebook: `labels_above` compares scores, not probabilities
     values   0 or larger
     labels   different ones in a row; -1 for none
 
@@ -22,8 +23,8 @@ class AddedScores:
 
     def __init__(self, head: Head | Codebook, values: Tensor, labels: Tensor) -> None:
         self.head, self.n_labels = head, head.n_labels
-        self.values = torch.where(labels >= 0, values, 0)
-        self.labels = labels
+        self.labels, order = labels.sort(dim=1)  # ascending, for searches
+        self.values = torch.where(self.labels >= 0, values.gather(1, order), 0)
 
     def label_range(self, rank: int, world_size: int) -> tuple[int, int]:
         """As the head's."""
@@ -46,36 +47,46 @@ class AddedScores:
         Shapes: (rows, in) -> (rows, k), (rows, k)
         """
         best, found = self.head.top_k(h, k, labels=labels)
-        raised = self.labels >= 0
-        if labels is not None:
-            raised &= (self.labels >= labels[0]) & (self.labels < labels[1])
-        wanted = raised & ~(self.labels[:, :, None] == found[:, None]).any(2)  # the others are in the head's top k
-        best = best.float() + self._added_to(found)
-        ids = self.labels.clamp(min=0)
-        others = (self.head.scores_of(h, ids).float() + self.values).masked_fill(~wanted, -torch.inf)
-        best, found = torch.cat([best, others], 1), torch.cat([found, ids], 1)
-        by_label = found.argsort(dim=1, stable=True)
-        best, found = best.gather(1, by_label), found.gather(1, by_label)
-        best, order = best.sort(dim=1, descending=True, stable=True)
-        k = min(k, best.shape[1] - self.labels.shape[1])
-        return best[:, :k], found.gather(1, order[:, :k])
+        n_best = best.shape[1]
+        first, last = labels or (0, self.n_labels)
+        at, known = self._positions(found)
+        best = best.float() + torch.where(known, self.values.gather(1, at), 0)
+        counted = torch.zeros_like(self.labels).scatter_add(1, at, known.long()) > 0  # in the head's top k
+        others = (self.labels >= first) & (self.labels < last) & ~counted
+        raised = self._raised_scores(h).masked_fill(~others, -torch.inf)
+        best, found = torch.cat([best, raised], 1), torch.cat([found, self.labels], 1)
+        found, by_label = found.sort(dim=1)
+        best, order = best.gather(1, by_label).sort(dim=1, descending=True, stable=True)
+        return best[:, :n_best], found.gather(1, order[:, :n_best])
 
     def labels_above(self, h: Tensor, threshold: float = 0.5) -> tuple[Tensor, Tensor]:
         """All labels with a score above the threshold, as ragged sets.  Shapes: (rows, in) -> (total), (rows)"""
         found, offsets = self.head.labels_above(h, threshold)
-        row = torch.repeat_interleave(torch.arange(len(h), device=h.device), set_sizes(found, offsets))
-        ids = self.labels.clamp(min=0)
-        before = self.head.scores_of(h, ids).float()
-        new_row, at = ((self.labels >= 0) & (before <= threshold) & (before + self.values > threshold)).nonzero().T
-        row, found = torch.cat([row, new_row]), torch.cat([found, ids[new_row, at]])
-        order = (row * self.n_labels + found).argsort()
+        rows = torch.arange(len(h), device=h.device)
+        row = rows.repeat_interleave(set_sizes(found, offsets))
+        # Raised labels are decided here alone: the head may round their scores in another way.
+        others = ~torch.isin(self._keys(row, found), self._keys(rows[:, None], self.labels))
+        raised = (self.labels >= 0) & (self._raised_scores(h) > threshold)
+        row = torch.cat([row[others], raised.nonzero()[:, 0]])
+        found = torch.cat([found[others], self.labels[raised]])
         counts = row.bincount(minlength=len(h))
-        return found[order], counts.cumsum(0) - counts
+        return found[self._keys(row, found).argsort()], counts.cumsum(0) - counts
 
-    def _added_to(self, found: Tensor) -> Tensor:
-        """What is added to the scores of some labels.  Shapes: (rows, k) -> (rows, k)"""
-        equal = self.labels[:, :, None] == found[:, None]
-        return (equal * self.values[:, :, None]).sum(1)
+    def _raised_scores(self, h: Tensor) -> Tensor:
+        """The scores of the labels that are raised; of label 0 for none.  Shapes: (rows, in) -> (rows, m)"""
+        return self.head.scores_of(h, self.labels.clamp(min=0)).float() + self.values
+
+    def _positions(self, found: Tensor) -> tuple[Tensor, Tensor]:
+        """Where labels are among the raised ones of their row, and whether they are.
+
+        Shapes: (rows, k) -> (rows, k), (rows, k)
+        """
+        at = torch.searchsorted(self.labels, found).clamp_(max=self.labels.shape[1] - 1)
+        return at, self.labels.gather(1, at) == found
+
+    def _keys(self, row: Tensor, labels: Tensor) -> Tensor:
+        """A number for each label of each row, in the order of rows and labels; -1 for none."""
+        return torch.where(labels >= 0, row * self.n_labels + labels, -1)
 
 
 Scorer = Head | AddedScores

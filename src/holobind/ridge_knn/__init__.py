@@ -3,6 +3,7 @@
 ridge         ridge regression onto sums of label vectors
 knn_index     search for the nearest training rows
 forest        trees of quantised linear splits; `fit_forest` trains them
+label_tree    trees of linear classifiers over labels; `fit_label_tree` fits them, `tree_choice` weighs them
 fit           all of it from data: the penalty, the neighbours, the trees
 network       the network: packed weights and training rows
 encoder       fast outputs of the network
@@ -14,6 +15,7 @@ from holobind.ridge_knn.encoder import rare_label_weights
 from holobind.ridge_knn.fit import KnnChoice, RidgeKnnFit, default_knn_dim, fit_ridge_knn, update_ridge_knn
 from holobind.ridge_knn.forest import Forest
 from holobind.ridge_knn.knn_index import KnnIndex
+from holobind.ridge_knn.label_tree import LabelTree
 from holobind.ridge_knn.network import RidgeKnn
 from holobind.ridge_knn.ridge import RidgeSolution, solve_ridge
 
@@ -21,6 +23,7 @@ __all__ = [
     "Forest",
     "KnnChoice",
     "KnnIndex",
+    "LabelTree",
     "RidgeKnn",
     "RidgeKnnFit",
     "RidgeSolution",

@@ -17,6 +17,8 @@ from holobind.metrics import ndcg_at_k
 from holobind.ridge_knn._kernels import conjugate_gradients
 from holobind.ridge_knn._linalg import BLOCK_COLUMNS, gram, product
 
+MAX_TARGET_BYTES = 1 << 28  # of the targets of some rows
+
 
 @dataclass
 class RidgeProblem:
@@ -62,10 +64,10 @@ class RidgeProblem:
         return self.codebook.encode(labels, offsets, weights).detach().numpy()
 
     def right_side(self) -> FloatArray:
-        """X'T, or T for the dual, with at most `memory` bytes of T at a time.  Shapes: -> (f or n, columns)"""
+        """X'T, or T for the dual, with few bytes of T at a time.  Shapes: -> (f or n, columns)"""
         n, f = self.X.shape
         total = np.zeros((n if self.dual else f, self.columns), np.float32)
-        height = max(1, self.memory // (2 * total.itemsize * self.columns))
+        height = max(1, min(self.memory // 2, MAX_TARGET_BYTES) // (total.itemsize * self.columns))
         for top in range(0, n, height):
             rows = slice(top, min(top + height, n))
             T = self.targets(rows)
@@ -117,6 +119,8 @@ class CholeskySolver:
     and in the dual, with A = K T and K = (X X' + l2)^-1, the right side is A_i / K_ii.
     """
 
+    has_tolerance: ClassVar[bool] = False
+
     def __init__(self, problem: RidgeProblem) -> None:
         self.problem = problem
         self.gram = torch.from_numpy(gram(problem.weighted_X.T.tocsr() if problem.dual else problem.weighted_X))
@@ -124,8 +128,6 @@ class CholeskySolver:
         n = problem.X.shape[0]
         self.rows = np.unique(np.linspace(0, n - 1, min(n, MAX_HELD_OUT_ROWS)).astype(np.intp))
         self.targets = problem.targets(self.rows)
-
-    has_tolerance: ClassVar[bool] = False
 
     def validate(self, l2: float, tolerance: float) -> float:
         p, rows = self.problem, self.rows

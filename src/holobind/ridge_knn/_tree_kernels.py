@@ -4,6 +4,8 @@ import numpy as np
 
 from holobind._jit import compiled
 
+# All of fastmath but the flags by which infinities and NaN may be taken for anything else.
+_FAST = {"reassoc", "contract", "arcp", "nsz"}
 _LCG_FACTOR, _LCG_STEP = np.uint64(6364136223846793005), np.uint64(1442695040888963407)  # Knuth's MMIX generator
 
 
@@ -36,7 +38,7 @@ def take_local_rows(indptr, ids, values, rows, local_of):  # type: ignore[no-unt
     return out_indptr, out_ids, out_values, features[:n_features]
 
 
-@compiled(fastmath=True)
+@compiled(fastmath=_FAST)
 def fit_squared_hinge(  # type: ignore[no-untyped-def]
     indptr, ids, values, signs, cost, tolerance, max_epochs, seed, weights, alpha, active
 ):
@@ -60,8 +62,8 @@ def fit_squared_hinge(  # type: ignore[no-untyped-def]
         largest, smallest = -np.float32(np.inf), np.float32(np.inf)
         for i in range(size):
             state = state * _LCG_FACTOR + _LCG_STEP
-            j = i + np.int64((state >> np.uint64(33)) % np.uint64(size - i))
-            active[i], active[j] = active[j], active[i]
+            other = i + np.int64((state >> np.uint64(33)) % np.uint64(size - i))
+            active[i], active[other] = active[other], active[i]
         at = 0
         while at < size:
             i = active[at]
@@ -91,7 +93,7 @@ def fit_squared_hinge(  # type: ignore[no-untyped-def]
         bound = largest if largest > 0 else np.float32(np.inf)
 
 
-@compiled(fastmath=True)
+@compiled(fastmath=_FAST)
 def nearest_centroids(indptr, ids, values, centroids, out):  # type: ignore[no-untyped-def]
     """out[i] = the column of `centroids` with the largest product with row i, the lower one of two equals.
 
@@ -112,7 +114,7 @@ def nearest_centroids(indptr, ids, values, centroids, out):  # type: ignore[no-u
         out[i] = best
 
 
-@compiled(fastmath=True)
+@compiled(fastmath=_FAST)
 def search_tree(  # type: ignore[no-untyped-def]
     indptr, ids, values, root_position, child_offsets, feature_offsets, features, entry_offsets, entry_children,
     entry_levels, scales, biases, n_levels, beam, log_probabilities, leaves,

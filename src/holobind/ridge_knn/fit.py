@@ -5,7 +5,7 @@ The steps, on rows of norm 1:
 1. choose the penalty l2 of the ridge regression on kept rows (`solve_ridge`);
 2. choose idf_power, similarity_power and knn_weight by nDCG@5 on held-out rows;
 3. where rows are many and features few, try a small forest, and take a full one if nDCG@5 is better with it;
-4. try a label tree, and take trees if nDCG@5 is better with it;
+4. where labels are many, try a label tree, and take trees if nDCG@5 is better with it (`tree_choice`);
 5. solve the ridge regression on all rows, and build the network.
 
 `rare_label_boost` is not chosen: nDCG@5 hardly depends on it, and metrics for rare labels gain at the cost of others.
@@ -21,25 +21,29 @@ import torch
 from scipy.sparse import csr_array, vstack
 from torch import Tensor
 
-from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback, RowIndex
+from holobind._types import CsrArray, ProgressCallback, RowIndex
 from holobind.calibration import Calibration, calibrate
 from holobind.codebooks import Codebook, OrbitCodebook
 from holobind.data.csr import binary_labels, canonical_csr, checked_csr
 from holobind.data.holdout import MAX_HELD_OUT_ROWS, folds, holdout
 from holobind.errors import OptionError
-from holobind.heads.added_scores import AddedScores
 from holobind.metrics import ndcg_at_k
 from holobind.ridge_knn.encoder import Encoder, rare_label_weights
 from holobind.ridge_knn.fit_forest import fit_forest
 from holobind.ridge_knn.fit_label_tree import fit_label_tree
 from holobind.ridge_knn.forest import MAX_FEATURES, Forest
 from holobind.ridge_knn.label_tree import LabelTree, search_trees
-from holobind.ridge_knn.network import RidgeKnn, default_codebook
+from holobind.ridge_knn.network import MAX_LABEL_TREES, RidgeKnn, default_codebook
 from holobind.ridge_knn.ridge import MIN_TOLERANCE_GAIN, RidgeSolution, solve_ridge
+from holobind.ridge_knn.tree_choice import (
+    DEFAULT_TREE_WEIGHT,
+    N_LABEL_TREES,
+    TreeChoice,
+    choose_trees,
+    suits_trees,
+    top_k_with_trees,
+)
 
-Added = tuple[FloatArray, IntArray]  # values that are added to the scores of labels, and these labels: (n, m) each
-
-N_LABEL_TREES = 2
 RARE_LABEL_BOOST = 0.1  # the largest that costs no P@1 in the mean of four datasets (experiments/LOG.md)
 MAX_ONE_HOT_LABELS = 2048  # by default, label vectors of up to so many labels are one-hot
 MANY_LABELS_DIM = 1024  # of the codebook of more labels, by default
@@ -58,21 +62,8 @@ MIN_ROWS_FOR_FOREST = 1000
 MIN_ROWS_PER_FEATURE = 8  # for a forest
 N_TRIAL_TREES = 10
 FOREST_WEIGHT = 0.5
-
-MIN_ROWS_FOR_TREES = 1000
-TREE_WEIGHTS = (0.05, 0.1, 0.2, 0.3, 0.5)
-MIN_TREE_GAIN = 0.25  # points of nDCG@5 by which scores must be better with a label tree
 # With a forest these two are fixed: the best ones with ten trees are not the best ones with all trees.
 FOREST_SIMILARITY_POWER, FOREST_KNN_WEIGHT = 6.0, 0.75
-
-
-@dataclass(frozen=True)
-class TreeChoice:
-    """The weight of the label trees, 0 for none, its nDCG@5 on held-out rows, and that of no trees, in percent."""
-
-    weight: float
-    ndcg: float
-    ndcg_without: float
 
 
 @dataclass(frozen=True)
@@ -143,47 +134,58 @@ def fit_ridge_knn(
     l2                 penalty of the ridge regression
     knn_weight         weight of the neighbours' mean residual; with 0 no training row is stored and there is no forest
     rare_label_boost   a larger one ranks rare labels higher, at the cost of frequent ones
-    label_trees        number of label trees; None: 2, or none with knn_weight 0 and where held-out rows do not gain
+    label_trees        number of label trees; None: 2 where labels are more than the dim and held-out rows gain, else 0;
+                       with knn_weight 0 as well 0
     seed               of the codebook, the held-out rows and the trees
 
     The number of threads changes the result only as in `solve_ridge`.
 
     Shapes: X (n, f), Y (n, L)
     """
-    if label_trees is None and knn_weight == 0:
-        label_trees = 0
     if knn_weight is not None and not (np.isfinite(knn_weight) and knn_weight >= 0):
         raise OptionError(f"knn_weight must be a finite number, 0 or larger, or None to choose it; got {knn_weight}")
     if not (np.isfinite(rare_label_boost) and rare_label_boost >= 0):
         raise OptionError(f"rare_label_boost must be a finite number, 0 or larger; got {rare_label_boost}")
+    if label_trees is not None and not 0 <= label_trees <= MAX_LABEL_TREES:
+        raise OptionError(f"label_trees must be from 0 to {MAX_LABEL_TREES}, or None to choose it; got {label_trees}")
     X, Y = canonical_csr(checked_csr(X, "X").astype(np.float32, copy=False)), binary_labels(checked_csr(Y, "Y"))
     n_labels = Y.shape[1]
     codebook = default_codebook(n_labels, dim or default_knn_dim(n_labels), seed)
     ridge = _Ridge(codebook, rare_label_boost, seed, on_progress)
-    trees, tree_choice = list[LabelTree](), None
     fitted = _Validated(KnnChoice(0.0, 2.0, 1.0 if knn_weight is None else knn_weight, 0.0))
     calibration: Calibration | None = None
+    trees: list[LabelTree] = []
+    tree_choice: TreeChoice | None = None
     if X.shape[0] >= MIN_ROWS_TO_VALIDATE:
-        try_forest = knn_weight != 0 and _suits_forest(*X.shape)
         splits = _folds(X.shape[0], seed)
+        try_forest = knn_weight != 0 and _suits_forest(*X.shape)
+        by_default = knn_weight != 0 and suits_trees(X.shape[0], codebook)
+        try_trees = (by_default if label_trees is None else label_trees > 0) and all(
+            np.diff(Y.indptr)[kept].any() for kept, _ in splits
+        )
         fitted = _validate(ridge, X, Y, splits, l2, knn_weight, try_forest)
-        outputs, choice = fitted.outputs, fitted.choice
-        v, Y_held = _joined(outputs, choice)
-        added: Added | None = None
-        wanted = bool(label_trees) or (label_trees is None and _suits_trees(X.shape[0], codebook))
-        if wanted and len(splits) == 1:
-            (kept, held), *_ = splits
-            # This tree is kept, so that the choice costs no tree: it lacks the held-out rows, the others have them.
+        v, Y_held = _joined(fitted.outputs, fitted.choice)
+        found, added = [], None
+        for kept, held in splits if try_trees else ():
             trees = [fit_label_tree(X[kept], Y[kept], seed=seed, on_progress=on_progress)]
-            tree_choice, added = _choose_trees(codebook, v, Y_held, search_trees(trees, X[held]), label_trees is None)
-        calibration = calibrate(lambda k: _top_k(codebook, v, k, added), Y_held)
-    choice = fitted.choice
-    solution = ridge.solve(X, Y, *fitted.step(l2), start=fitted.solution)
+            found.append(search_trees(trees, X[held]))
+        if found:
+            scores, labels = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+            tree_choice, added = choose_trees(codebook, v, Y_held, (scores, labels), may_be_none=label_trees is None)
+        calibration = calibrate(lambda k: top_k_with_trees(codebook, v, k, added), Y_held)
+        # The tree of a single hold-out is kept, so that the choice costs no tree: the others have the held-out rows.
+        trees = trees if len(splits) == 1 else []
+        del v
+    choice, start, step = fitted.choice, fitted.solution, fitted.step(l2)
+    fitted = replace(fitted, outputs=[], solution=None)  # which may be large
+    solution = ridge.solve(X, Y, *step, start=start)
+    del start
     forest = fit_forest(X, Y, seed=seed, on_progress=on_progress) if choice.forest_weight else None
-    n_trees = 0 if tree_choice is None or not tree_choice.weight else (label_trees or N_LABEL_TREES)
-    for i in range(1, n_trees):
-        trees.append(fit_label_tree(X, Y, seed=seed + i, on_progress=on_progress))
-    tree_weight = 0.0 if tree_choice is None else tree_choice.weight
+    tree_weight = DEFAULT_TREE_WEIGHT if label_trees and Y.nnz else 0.0
+    if tree_choice is not None:
+        tree_weight = tree_choice.weight
+    n_trees = (label_trees or N_LABEL_TREES) if tree_weight else 0
+    trees += [fit_label_tree(X, Y, seed=seed + i, on_progress=on_progress) for i in range(len(trees), n_trees)]
     network = ridge.network(solution, X, Y, choice, forest, trees, tree_weight)
     solution = replace(solution, validation=fitted.l2_validation)
     return RidgeKnnFit(network, solution, fitted.knn_validation, calibration, tree_choice)
@@ -398,44 +400,9 @@ def _held_out_outputs(network: RidgeKnn, X: CsrArray, Y: CsrArray, with_knn: boo
     return _HeldOutOutputs(Y, linear, residuals, forest, forest_residuals)
 
 
-def _suits_trees(n_rows: int, codebook: Codebook) -> bool:
-    """Whether labels are many: up to d labels, whose scores have no crosstalk, trees did not help anywhere."""
-    return n_rows >= MIN_ROWS_FOR_TREES and codebook.n_labels > codebook.dim
-
-
 def _joined(outputs: list[_HeldOutOutputs], choice: KnnChoice) -> tuple[Tensor, CsrArray]:
     """The outputs of held-out rows with a choice, and their labels.  Shapes: -> (n, d), (n, L)"""
     return torch.cat([fold.output(choice) for fold in outputs]), vstack([fold.Y for fold in outputs], format="csr")
-
-
-def _top_k(codebook: Codebook, v: Tensor, k: int, added: Added | None) -> tuple[Tensor, Tensor]:
-    """The k best labels with what label trees add to their scores.  Shapes: (n, d) -> (n, k), (n, k)"""
-    if added is None:
-        return codebook.top_k(v, k)
-    return AddedScores(codebook, *(torch.from_numpy(array) for array in added)).top_k(v, k)
-
-
-def _choose_trees(
-    codebook: Codebook, v: Tensor, Y: CsrArray, found: Added, may_be_none: bool
-) -> tuple[TreeChoice, Added | None]:
-    """The weight of label trees with the best nDCG@5 on held-out rows, and what they add to scores with it.
-
-    found   what `search_trees` found for the rows
-
-    Shapes: v (n, d), Y (n, L), found 2 x (n, m)
-    """
-    values, labels = found
-    k = min(5, codebook.n_labels)
-
-    def ndcg(weight: float) -> float:
-        added = (np.float32(weight) * values, labels) if weight else None
-        return float(ndcg_at_k(Y, _top_k(codebook, v, k, added)[1].numpy())[-1])
-
-    without, scores = ndcg(0.0), {weight: ndcg(weight) for weight in TREE_WEIGHTS}
-    best = max(scores, key=lambda weight: scores[weight])
-    if may_be_none and scores[best] - without < MIN_TREE_GAIN:
-        return TreeChoice(0.0, scores[best], without), None
-    return TreeChoice(best, scores[best], without), (np.float32(best) * values, labels)
 
 
 def _choose_knn(

@@ -2,7 +2,8 @@
 
 Labels are clustered by the means of their training rows with spherical k-means, in two levels. The number of clusters
 of a node is the cube root of the number of labels, so that nodes of all three levels have about as many children.
-Clusters may have different sizes, as in Bonsai.
+Clusters may have different sizes, as in Bonsai. Only clusters that would give a node more than MAX_CHILDREN children
+are divided, and more than MAX_CHILDREN^3 labels need further levels.
 """
 
 import threading
@@ -19,7 +20,7 @@ from holobind.data.csr import binary_labels, checked_csr, normalise_rows
 from holobind.ridge_knn._tree_kernels import fit_squared_hinge, nearest_centroids, take_local_rows
 from holobind.ridge_knn.label_tree import MAX_CHILDREN, LabelTree
 
-N_INNER_LEVELS = 2
+MIN_INNER_LEVELS = 2
 KMEANS_ITERATIONS = 8
 MIN_KMEANS_CHANGE = 0.01  # iterations end when a smaller fraction of the labels changes its cluster
 COST = 1.0  # of the squared hinge loss, for rows of norm 1
@@ -49,9 +50,10 @@ def fit_label_tree(
     children = [_children(group, level, levels) for level, groups in enumerate(levels) for group in groups]
     fitter = _NodeFitter(X, rows_of_label, seed)
     tasks = [
-        (parent, first, min(first + (ROOT_TASK_CHILDREN if parent == 0 else MAX_CHILDREN), len(groups)))
+        (parent, first, min(first + step, len(groups)))
         for parent, groups in enumerate(children)
-        for first in range(0, len(groups), ROOT_TASK_CHILDREN if parent == 0 else MAX_CHILDREN)
+        for step in (MAX_CHILDREN if parent else ROOT_TASK_CHILDREN,)
+        for first in range(0, len(groups), step)
     ]
     results: list[list[Entries]] = [[] for _ in parents]
 
@@ -71,29 +73,43 @@ def _cluster(Z: CsrArray, rng: np.random.Generator) -> list[list[Group]]:
 
     Shapes: (L, f)
     """
-    n_labels = Z.shape[0]
-    k = min(MAX_CHILDREN, max(2, round(n_labels ** (1 / (N_INNER_LEVELS + 1)))))
+    n_labels, n_inner = Z.shape[0], MIN_INNER_LEVELS
+    while MAX_CHILDREN ** (n_inner + 1) < n_labels:
+        n_inner += 1
+    k = min(MAX_CHILDREN, max(2, round(n_labels ** (1 / (n_inner + 1)))))
     levels = [[np.arange(n_labels)]]
-    for level in range(N_INNER_LEVELS):
-        groups = [part for group in levels[-1] for part in _split(Z, group, k, rng)]
-        if level == N_INNER_LEVELS - 1:
-            groups = [part for group in groups for part in _limit(Z, group, rng)]
-        levels.append(groups)
+    for level in range(n_inner):
+        capacity = MAX_CHILDREN ** (n_inner - level)  # labels that fit below a node of the next level
+        levels.append([part for group in levels[-1] for part in _child_groups(Z, group, k, capacity, rng)])
     # Below each node, labels are in the order of its children.
-    for level in range(N_INNER_LEVELS - 1, -1, -1):
+    for level in range(n_inner - 1, -1, -1):
         ends = np.cumsum([len(group) for group in levels[level]])
         levels[level] = np.split(np.concatenate(levels[level + 1]), ends[:-1])
     return levels
 
 
-def _limit(Z: CsrArray, group: Group, rng: np.random.Generator) -> list[Group]:
-    """A group in parts of at most MAX_CHILDREN labels."""
-    if len(group) <= MAX_CHILDREN:
+def _child_groups(Z: CsrArray, group: Group, k: int, capacity: int, rng: np.random.Generator) -> list[Group]:
+    """About k clusters of a group's labels: at most MAX_CHILDREN, of at most `capacity` labels each.
+
+    The group has at most MAX_CHILDREN * capacity labels.
+    """
+    parts = [small for part in _split(Z, group, k, rng) for small in _limit(Z, part, capacity, rng)]
+    return parts if len(parts) <= MAX_CHILDREN else _slices(np.concatenate(parts), capacity)
+
+
+def _limit(Z: CsrArray, group: Group, capacity: int, rng: np.random.Generator) -> list[Group]:
+    """A group in parts of at most `capacity` labels."""
+    if len(group) <= capacity:
         return [group]
-    parts = _split(Z, group, 2 * -(-len(group) // MAX_CHILDREN), rng)
-    if len(parts) == 1:  # equal labels cannot be told apart
-        return list(np.array_split(group, -(-len(group) // MAX_CHILDREN)))
-    return [small for part in parts for small in _limit(Z, part, rng)]
+    parts = _split(Z, group, 2 * -(-len(group) // capacity), rng)
+    if max(len(part) for part in parts) > len(group) // 2:  # as of equal labels, which cannot be told apart
+        return _slices(np.concatenate(parts), capacity)
+    return [small for part in parts for small in _limit(Z, part, capacity, rng)]
+
+
+def _slices(group: Group, size: int) -> list[Group]:
+    """The labels in parts of about equal sizes, at most `size`."""
+    return np.array_split(group, -(-len(group) // size))
 
 
 def _split(Z: CsrArray, group: Group, k: int, rng: np.random.Generator) -> list[Group]:
@@ -154,26 +170,15 @@ class _NodeFitter:
             signs[:] = -1
             signs[position[self._rows(labels)]] = 1
             seed = self.seed + MAX_CHILDREN * parent + first + c
-            fit_squared_hinge(
-                indptr,
-                ids,
-                values,
-                signs,
-                np.float32(COST),
-                np.float32(TOLERANCE),
-                MAX_EPOCHS,
-                seed,
-                W[c],
-                alpha,
-                active,
-            )
+            settings = np.float32(COST), np.float32(TOLERANCE), MAX_EPOCHS, seed
+            fit_squared_hinge(indptr, ids, values, signs, *settings, W[c], alpha, active)
         biases, W = W[:, -1].copy(), W[:, :-1]
         scales = np.maximum(np.abs(W).max(1, initial=0) / 127, 1e-4).astype(np.float16).astype(np.float32)
         by_feature, child = np.nonzero(np.abs(W.T) >= MIN_WEIGHT)
         levels = np.rint(W[child, by_feature] / scales[child]).clip(-127, 127).astype(np.int8)
         order = np.argsort(features[by_feature], kind="stable")
-        child = (child + first).astype(np.uint8)
-        return features[by_feature][order], child[order], levels[order], scales, biases
+        children_of_entries = (child + first).astype(np.uint8)
+        return features[by_feature][order], children_of_entries[order], levels[order], scales, biases
 
     def _rows(self, labels: Group) -> NDArray[np.int64]:
         """The rows of some labels; a row may come several times."""

@@ -29,8 +29,7 @@ MAX_LEVELS = 16
 BEAM = 10  # nodes of each level that a search goes on from
 N_FOUND = 50  # labels that a search returns
 MIN_LOG_PROBABILITY = -6.0  # smaller ones count as this one, and so does that of every label that is not found
-
-
+MAX_STORED = 2**31 - 1  # nodes, and features of nodes: offsets are stored in 32 bits
 COMPRESSED_TREE_TENSORS = ("features", "entry_counts", "entry_children", "entry_levels")
 
 
@@ -70,6 +69,8 @@ class LabelTree(FixedDtypeModule):
         super().__init__()
         if min(n_features, n_labels, parents, leaves) < 1 or min(n_parent_features, n_entries) < 0:
             raise OptionError("LabelTree: sizes must be positive, and numbers of weights not negative")
+        if max(n_features, n_labels, parents + leaves, n_parent_features) > MAX_STORED:
+            raise OptionError(f"LabelTree: sizes must be at most {MAX_STORED:,}")
         if not 1 <= n_levels <= MAX_LEVELS:
             raise OptionError(f"LabelTree: n_levels must be from 1 to {MAX_LEVELS}; got {n_levels}")
         self.n_features, self.n_labels, self.n_levels = n_features, n_labels, n_levels
@@ -101,21 +102,16 @@ class LabelTree(FixedDtypeModule):
         """Raise OptionError unless every path ends at a leaf of the last level, and all indices are in their ranges."""
         parents, leaves = len(self.child_offsets) - 1, len(self.leaf_labels)
         children, features = self.child_offsets.numpy(), self.feature_offsets.numpy()
-        for name, offsets, last in (
-            ("child", children, parents - 1 + leaves),
-            ("feature", features, len(self.features)),
-        ):
-            # Neighbours are compared, not subtracted: a difference may not fit.
-            if offsets[0] != 0 or offsets[-1] != last or (offsets[1:] < offsets[:-1]).any():
-                raise OptionError(f"LabelTree: {name}_offsets must ascend from 0 to {last}")
+        _check_offsets("child_offsets", children, parents - 1 + leaves)
+        _check_offsets("feature_offsets", features, len(self.features))
         sizes = np.diff(children)
         if sizes.max(initial=0) > MAX_CHILDREN:
             raise OptionError(f"LabelTree: a node has at most {MAX_CHILDREN} children; got {sizes.max()}")
         first, last = 0, 1  # the parents of a level
         for _ in range(self.n_levels - 1):
             first, last = int(children[first]) + 1, int(children[last]) + 1
-            if not first <= last <= parents:
-                raise OptionError(f"LabelTree: the leaves must be {self.n_levels} levels below the root")
+            if last > parents:
+                break
         if last != parents or int(children[first]) + 1 != parents:
             raise OptionError(f"LabelTree: the leaves must be {self.n_levels} levels below the root")
         if not _in_range(self.leaf_labels, self.n_labels) or len(self.leaf_labels.unique()) < leaves:
@@ -137,12 +133,13 @@ class LabelTree(FixedDtypeModule):
             raise OptionError("LabelTree: scales and biases must be finite")
 
     def search(self, X: CsrArray) -> tuple[FloatArray, IntArray]:
-        """The log-probabilities of the most probable labels of each row, best first, and the labels; -inf and -1 where
-        the search found fewer than N_FOUND.
+        """The log-probabilities of the most probable labels of each row, best first, and the labels.
+
+        Where the search found fewer than N_FOUND labels, -inf and -1 come last.
 
         Shapes: (n, f) -> (n, N_FOUND), (n, N_FOUND)
         """
-        X = checked_csr(X, "LabelTree: X", self.n_features)
+        X = checked_csr(X, "LabelTree: X", self.n_features).astype(np.float32, copy=False)
         arrays = self._prepared()
         scores = np.empty((X.shape[0], N_FOUND), np.float32)
         leaves = np.empty((X.shape[0], N_FOUND), np.int64)
@@ -208,6 +205,12 @@ def search_trees(trees: Sequence[LabelTree], X: CsrArray) -> tuple[FloatArray, I
 
     by_rows(merge, n)
     return np.maximum(means - np.float32(MIN_LOG_PROBABILITY), 0), merged
+
+
+def _check_offsets(name: str, offsets: IntArray, total: int) -> None:
+    # Neighbours are compared, not subtracted: a difference may not fit.
+    if offsets[0] != 0 or offsets[-1] != total or (offsets[1:] < offsets[:-1]).any():
+        raise OptionError(f"LabelTree: {name} must ascend from 0 to {total}")
 
 
 def _in_range(ids: Tensor, size: int) -> bool:

@@ -207,12 +207,11 @@ class RidgeKnn(FixedDtypeModule, Network):
     def added_scores(self, examples: Examples, rows: RowIndex) -> tuple[Tensor, Tensor] | None:
         if not self.label_trees:
             return None
-        added = self.label_scores(
-            _csr(examples.batch(rows), self.n_features)
-            if not isinstance(examples, SparseExamples)
-            else examples.csr(rows)
-        )
-        return None if added is None else tuple(torch.from_numpy(array).to(self.bias.device) for array in added)
+        if isinstance(examples, SparseExamples):
+            added = self.label_scores(examples.csr(rows))
+        else:
+            added = self.label_scores(_csr(examples.batch(rows), self.n_features))
+        return added if added is None else (self._on_device(added[0]), self._on_device(added[1]))
 
     def label_scores(self, X: CsrArray) -> tuple[FloatArray, IntArray] | None:
         """What label trees add to the scores of some labels of rows of norm 1, and these labels, -1 for none.
@@ -320,7 +319,7 @@ class RidgeKnn(FixedDtypeModule, Network):
         }
 
     def check_loaded(self) -> None:
-        """Raise OptionError unless the stored rows are CSR matrices and the forest fits: a file may hold anything."""
+        """Raise OptionError unless stored rows are CSR matrices, and all trees are trees: a file may hold anything."""
         for name, size in (("row", self.n_features), ("label", self.n_labels)):
             offsets, ids = getattr(self, f"{name}_offsets").numpy(), _unpack_ids(getattr(self, f"{name}_ids"))
             # Neighbours are compared, not subtracted: the difference of two int64 may not fit.
@@ -341,6 +340,9 @@ class RidgeKnn(FixedDtypeModule, Network):
             total += (TOP_SPLITS * trees + 2 * leaves) * self.n_features + LEAF_VALUE_BYTES * leaves * self.out_features
             total += LEAF_ID_BYTES * self.n_training_rows * trees
         return total + sum(tree.working_bytes() for tree in self.trees())
+
+    def _on_device(self, array: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(array).to(self.bias.device)
 
     def _key(self) -> Tensor:
         """The random unitary vector that W is bound with where label vectors are one-hot.  Shapes: -> (d)"""

@@ -33,7 +33,7 @@ from holobind.errors import OptionError, ShapeError
 from holobind.ridge_knn._ridge_solvers import CholeskySolver, ConjugateGradientSolver, RidgeProblem, RidgeSolver
 
 DEFAULT_MEMORY = 1 << 30  # bytes
-DEFAULT_TOLERANCE = 0.05  # of the relative residual; the model with kNN has one of its own, `fit.RIDGE_KNN_TOLERANCE`
+DEFAULT_TOLERANCE = 0.05  # of the relative residual; the model with kNN chooses its own
 MAX_CHOLESKY_UNKNOWNS = 2500  # above, conjugate gradients are faster (benchmarks/bench_ridge.py)
 MAX_SINGLE_THREAD_UNKNOWNS = 2048  # up to here, a second thread saves 17 % of the time for 33 % more processor time
 FIRST_TOLERANCE, MIN_TOLERANCE, TOLERANCE_STEP = 0.3, 0.01, 10**0.5  # where the tolerance is chosen
@@ -52,7 +52,7 @@ class RidgeSolution:
     system      "primal" or "dual", and how it was solved: "factored" or "conjugate gradients"
     iterations  the largest number that any column took; 0 where factored
     residual    |B - (S + l2) W| / |B| for the system (S + l2) W = B that was solved
-    tolerance   of the relative residual of each column, given or chosen
+    tolerance   of the relative residual of each column, given or chosen; None if not given, where factored
     converged   whether `residual` is within the tolerance
     seconds     wall time of the whole, with the choice of l2
     validation  (l2, nDCG@5 in percent) for every l2 that was tried, in order of l2
@@ -65,7 +65,7 @@ class RidgeSolution:
     system: str
     iterations: int
     residual: float
-    tolerance: float
+    tolerance: float | None
     converged: bool
     seconds: float
     validation: list[tuple[float, float]]
@@ -152,7 +152,6 @@ def solve_ridge(
                 f"{tuple(start.bias.shape)}; a solution of this system has {wanted} and {wanted[1:]}"
             )
         first_guess = _primal_unknowns(start, constant if bias else None)
-    validation: list[tuple[float, float]] = []
     single_thread = direct and min(X.shape) <= MAX_SINGLE_THREAD_UNKNOWNS
     with num_threads(1 if single_thread else torch.get_num_threads()):
         solver: RidgeSolver
@@ -161,8 +160,8 @@ def solve_ridge(
         else:
             solver = ConjugateGradientSolver(problem, max_iterations, seed, first_guess)
         steps, validation = _choose(solver, l2, tolerance, mean_square, can_validate=X.shape[0] > 1)
-        tolerance, l2 = steps[-1]
-        solution, iterations, residual = solver.solve(l2, tolerance)
+        used, l2 = steps[-1]
+        solution, iterations, residual = solver.solve(l2, used)
         W = problem.weights(solution)
     return RidgeSolution(
         weights=W[:-1] if bias else W,
@@ -171,8 +170,8 @@ def solve_ridge(
         system=f"{system}, {'factored' if direct else 'conjugate gradients'}",
         iterations=iterations,
         residual=residual,
-        tolerance=tolerance,
-        converged=residual <= tolerance,
+        tolerance=used if solver.has_tolerance else tolerance,
+        converged=residual <= used,
         seconds=time.perf_counter() - started,
         validation=validation,
         steps=steps,
@@ -181,8 +180,12 @@ def solve_ridge(
 
 def _primal_unknowns(start: RidgeSolution, constant: float | None) -> FloatArray:
     """The unknowns of the primal system from a solution; those of the constant feature come last."""
-    W = start.weights if constant is None else torch.cat([start.weights, start.bias[None] / constant])
-    return np.array(W.numpy(), order="C")
+    n, d = start.weights.shape
+    W = np.empty((n + (constant is not None), d), np.float32)
+    W[:n] = start.weights.numpy()
+    if constant is not None:
+        W[n] = start.bias.numpy() / constant
+    return W
 
 
 def _choose(

@@ -1,0 +1,68 @@
+"""The choice of label trees on held-out rows: whether they are used, and the weight of their log-probabilities."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from holobind._types import CsrArray, FloatArray, IntArray
+from holobind.codebooks import Codebook
+from holobind.heads.added_scores import AddedScores
+from holobind.metrics import ndcg_at_k
+
+N_LABEL_TREES = 2
+MIN_ROWS_FOR_TREES = 1000
+TREE_WEIGHTS = (0.05, 0.1, 0.2, 0.3, 0.5)
+DEFAULT_TREE_WEIGHT = 0.2  # where rows are too few to validate
+MIN_TREE_GAIN = 0.25  # points of nDCG@5 by which scores must be better with a label tree
+
+Added = tuple[FloatArray, IntArray]  # values that are added to the scores of labels, and these labels: (n, m) each
+
+
+@dataclass(frozen=True)
+class TreeChoice:
+    """The weight of the label trees, 0 for none, and nDCG@5 of held-out rows with the best weight and without trees.
+
+    Both are in percent.
+    """
+
+    weight: float
+    ndcg: float
+    ndcg_without: float
+
+
+def suits_trees(n_rows: int, codebook: Codebook) -> bool:
+    """Whether labels are many: up to d labels, whose scores have no crosstalk, trees did not help anywhere."""
+    return n_rows >= MIN_ROWS_FOR_TREES and codebook.n_labels > codebook.dim
+
+
+def choose_trees(
+    codebook: Codebook, v: Tensor, Y: CsrArray, found: Added, *, may_be_none: bool
+) -> tuple[TreeChoice, Added | None]:
+    """The weight of label trees with the best nDCG@5 on held-out rows, and what they add to scores with it.
+
+    found         what `search_trees` found for the rows
+    may_be_none   whether the weight is 0 where rows gain less than MIN_TREE_GAIN
+
+    Shapes: v (n, d), Y (n, L), found 2 x (n, m)
+    """
+    values, labels = found
+    k = min(5, codebook.n_labels)
+
+    def ndcg(weight: float) -> float:
+        added = (np.float32(weight) * values, labels) if weight else None
+        return float(ndcg_at_k(Y, top_k_with_trees(codebook, v, k, added)[1].numpy())[-1])
+
+    without, scores = ndcg(0.0), {weight: ndcg(weight) for weight in TREE_WEIGHTS}
+    best = max(scores, key=lambda weight: scores[weight])
+    if may_be_none and scores[best] - without < MIN_TREE_GAIN:
+        return TreeChoice(0.0, scores[best], without), None
+    return TreeChoice(best, scores[best], without), (np.float32(best) * values, labels)
+
+
+def top_k_with_trees(codebook: Codebook, v: Tensor, k: int, added: Added | None) -> tuple[Tensor, Tensor]:
+    """The k best labels with what label trees add to their scores.  Shapes: (n, d) -> (n, k), (n, k)"""
+    if added is None:
+        return codebook.top_k(v, k)
+    return AddedScores(codebook, *(torch.from_numpy(array) for array in added)).top_k(v, k)
