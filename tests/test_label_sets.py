@@ -35,7 +35,7 @@ def test_sets_of_sample_f1_are_the_best_of_all_subsets_that_are_not_empty():
             order = np.argsort(~np.array(subset), kind="stable")  # f1_by_definition takes the first labels
             best = max(best, f1_by_definition(row[order], sum(subset)))
         assert f1_by_definition(row, size) == pytest.approx(best)
-    assert set_sizes(np.full((1, 3), 0.01), Objective("sample-f1")) == [1]
+    assert set_sizes([[0.01, 1e-4, 1e-4]], Objective("sample-f1")) == [1]  # the empty set would have 0.99
 
 
 def test_targets_of_precision_and_recall_are_met_and_no_label_more_or_fewer():

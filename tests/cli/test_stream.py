@@ -299,9 +299,7 @@ def test_tables_are_read_by_their_fields_and_ids_come_back(text_model):
 def test_a_csv_file_without_usual_names_does_not_get_a_prediction_for_its_header(text_model):
     with pytest.raises(DataError, match="has no usual name of a field"):
         predict(text_model, b"Titel,Nummer\nred apple,1\n", source="x.csv")
-    options = stream.TableOptions.of(text_field="Titel", id_field="Nummer")
-    assert [one["id"] for one in predict(text_model, b"Titel,Nummer\nred,1\n", source="x.csv", options=options)] == [
-        "1"
-    ]
+    fields = stream.TableOptions.of(text_field="Titel", id_field="Nummer")
+    assert [one["id"] for one in predict(text_model, b"Titel,Nummer\nred,1\n", source="x.csv", fields=fields)] == ["1"]
     found = predict(text_model, b"text,id\nred,1\nred\ngreen,3\n", source="x.csv", on_error=lambda error: None)
     assert ["error" in one for one in found] == [False, True, False]
