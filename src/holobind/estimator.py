@@ -24,8 +24,9 @@ from holobind.data.csr import check_ids, clear_rows, from_arrays
 from holobind.errors import DataError, FileError, OptionError
 from holobind.label_sets import Objective
 from holobind.predictions import NO_CALIBRATION
-from holobind.training.config import OPTIONS, ModelConfig, TrainConfig, TrainState, split_options
+from holobind.training.config import OPTIONS, ModelConfig, TrainConfig, split_options
 from holobind.training.learning import Callbacks, learn, partial_fit
+from holobind.training.state import TrainState
 
 
 def _has_probabilities(estimator: "HolographicClassifier") -> bool:

@@ -23,7 +23,8 @@ from holobind.cli.arguments import (
 )
 from holobind.cli.terminal import claim_outputs, first_process, interrupted, print_json, print_rich, progress
 from holobind.errors import FileError, OptionError, TrainingInterrupted
-from holobind.training.config import OPTIONS, Option, TrainConfig, TrainState, split_options, without_effect
+from holobind.training.config import OPTIONS, Option, TrainConfig, split_options, without_effect
+from holobind.training.state import TrainState
 
 if TYPE_CHECKING:
     from holobind._types import ProgressCallback

@@ -37,8 +37,9 @@ from holobind.data.holdout import MAX_HELD_OUT_ROWS, holdout
 from holobind.errors import FileError, OptionError, TrainingInterrupted
 from holobind.model import MAX_BATCH_ROWS, Model
 from holobind.training import checkpoint as checkpoints
-from holobind.training.config import TrainConfig, TrainState
+from holobind.training.config import TrainConfig
 from holobind.training.optimiser import optimisers, sparse_weights
+from holobind.training.state import TrainState
 
 CHECKPOINT_SECONDS = 600.0
 REPEATED_SIGNAL_SECONDS = 1.0  # a signal that comes again within this time counts once
