@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.models import HEADS, L, X, Y, build, text_model
-from helpers.ridge_knn import clustered_split, parity
+from helpers.ridge_knn import clustered_split, parity, rare_words
 
 import holobind as hb
 from holobind import explanation
@@ -19,7 +19,7 @@ from holobind.ridge_knn.fit_forest import fit_forest
 
 @functools.cache
 def models():
-    """Each kind of default model: one-hot, orbit, with trees."""
+    """Each kind of default model: one-hot, orbit, with trees, with label trees."""
     rows, labels = parity(n=300)
     trees = hb.learn(hb.Split(rows, labels))
     solution = solve_ridge(rows, labels, trees.network.codebook(), 0.1)
@@ -29,6 +29,10 @@ def models():
         "one-hot": (hb.learn(clustered_split()), clustered_split().X),
         "orbit": (hb.learn(clustered_split(), hb.ModelConfig(dim=8, knn_weight=1.5)), clustered_split().X),
         "trees": (trees, rows),
+        "label trees": (
+            hb.learn(hb.Split(*rare_words()), hb.ModelConfig(dim=16, knn_weight=0.7, label_trees=2)),
+            rare_words(seed=1)[0],
+        ),
     }
 
 
@@ -43,6 +47,19 @@ def test_parts_add_up_to_the_score_that_the_model_gives():
                 assert found.score == pytest.approx(scores[row, found.label], abs=1e-5)
                 assert total == pytest.approx(scores[row, found.label], abs=1e-5), (name, row, label)
                 assert found.rounding == pytest.approx(found.score - total) and found.method == explanation.EXACT
+
+
+def test_label_trees_have_a_part_of_what_they_add():
+    model, rows = models()["label trees"]
+    values, labels = model.network.label_scores(rows[[5]])
+    added = {label: value for label, value in zip(labels[0].tolist(), values[0].tolist(), strict=True) if label >= 0}
+    assert added
+    for found in model.explain(rows[[5]], k=model.n_labels):
+        parts = [part for part in found.parts if part.kind == "label trees"]
+        if found.label not in added:
+            assert not parts
+            continue
+        assert [(part.name, part.value) for part in parts] == [("2 label trees", pytest.approx(added[found.label]))]
 
 
 def test_parts_are_what_each_input_adds():

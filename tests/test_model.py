@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import torch
 from helpers.models import HEADS, TEXTS, F, L, N, X, Y, build, text_model
+from helpers.ridge_knn import rare_words
 from scipy import sparse
 
 import holobind as hb
+from holobind._threads import num_threads
 from holobind.data import Split
 from holobind.model import Model
 from holobind.networks import FC
@@ -76,6 +78,45 @@ def test_threads_change_nothing(monkeypatch):
     torch.set_num_threads(before)
     for one, other in zip(*found, strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+@pytest.fixture(scope="module")
+def label_tree_model():
+    """Its network adds scores to those of the head."""
+    return hb.learn(Split(*rare_words()), hb.ModelConfig(dim=16, knn_weight=0.5, label_trees=2))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_scores_that_the_network_adds_are_in_every_result(label_tree_model, threads, monkeypatch, tmp_path):
+    monkeypatch.setattr("holobind.model.MAX_BATCH_ROWS", 7)
+    rows = rare_words(n=60, seed=1)[0]
+    label_tree_model.save(tmp_path / "m")
+    with num_threads(threads):
+        for model in (label_tree_model, hb.load(tmp_path / "m")):
+            scores = model.scores(rows)
+            values, labels = model.network.label_scores(rows)
+            plain = model.head.scores(model.network.encode(rows)).numpy()
+            for row in range(60):
+                known = labels[row] >= 0
+                plain[row, labels[row][known]] += values[row][known]
+            np.testing.assert_allclose(scores, plain, atol=1e-5)
+            best, ids = model.top_k(rows, 7)
+            np.testing.assert_allclose(best, -np.sort(-scores, axis=1)[:, :7], atol=1e-5)
+            np.testing.assert_allclose(np.take_along_axis(scores, ids, 1), best, atol=1e-5)
+            threshold = 0.5123
+            assert np.array_equal(model.labels_above(rows, threshold).toarray() == 1, scores > threshold)
+
+
+@pytest.mark.parametrize("extra", [0, 100])
+def test_labels_are_excluded_with_the_scores_that_the_network_adds(label_tree_model, extra, monkeypatch):
+    """By a longer ranking, and by masked scores, which are computed for some rows at a time."""
+    monkeypatch.setattr("holobind.label_filter.MAX_EXTRA_LABELS", extra)
+    monkeypatch.setattr("holobind.label_filter.MAX_MASKED_BYTES", 4 * 40 * 9)
+    rows, allowed = rare_words(n=60, seed=1)[0], np.arange(0, 40, 2)
+    scores = label_tree_model.scores(rows)[:, allowed]
+    best, ids = label_tree_model.top_k(rows, 5, only=allowed.tolist())
+    np.testing.assert_allclose(best, -np.sort(-scores, axis=1)[:, :5], atol=1e-5)
+    assert not (ids % 2).any()
 
 
 def test_inputs_may_be_any_kind_of_matrix():

@@ -12,13 +12,13 @@ from helpers.child import run_child
 from helpers.commands import run
 from helpers.hostile import hostile, opened, replacing, setting
 from helpers.models import N, X, Y, build
-from helpers.ridge_knn import parity
+from helpers.ridge_knn import parity, rare_words
 from safetensors.torch import save_file
 
 import holobind as hb
 from holobind.data import Split
 from holobind.errors import FileError
-from holobind.ridge_knn import RidgeKnn
+from holobind.ridge_knn import RidgeKnn, label_tree
 from holobind.ridge_knn.fit_forest import fit_forest
 from holobind.symbols.vocabulary import Vocabulary
 from holobind.training import checkpoint
@@ -117,6 +117,109 @@ def test_offsets_whose_differences_wrap_are_refused(tmp_path, name):
     path = hostile(tmp_path / "m", ridge_knn_model(), offsets_that_wrap(name))
     with pytest.raises(FileError, match="offsets must ascend from 0 to"):
         hb.load(path)
+
+
+# Label trees
+
+
+@functools.cache
+def label_tree_model():
+    return hb.learn(Split(*rare_words()), hb.ModelConfig(l2=1.0, dim=16, knn_weight=0.5, label_trees=2))
+
+
+def changing_tree(name, damage):
+    """Change a tensor of the second tree, which is then stored without compression."""
+
+    def change(header, tensors):
+        full = f"network.label_trees.1.{name}"
+        header["compressed"].pop(full, None)
+        tensors[full] = damage(getattr(label_tree_model().network.label_trees[1], name).clone())
+
+    return change
+
+
+def put(*values, at=0):
+    def damage(tensor):
+        tensor[at : at + len(values)] = torch.tensor(values, dtype=tensor.dtype)
+        return tensor
+
+    return damage
+
+
+def moved_to_root(tensor):
+    """All nodes are children of the root: those below it have no children, and leaves come too early."""
+    tensor[1:] = tensor[-1]
+    return tensor
+
+
+TREE_DAMAGE = [
+    ("child_offsets", put(2**31 - 1, -(2**31), at=1), "child_offsets must ascend from 0"),
+    ("child_offsets", lambda t: t.flip(0), "child_offsets must ascend from 0"),
+    ("child_offsets", put(1), "child_offsets must ascend from 0"),
+    ("child_offsets", moved_to_root, "leaves must be 3 levels below the root"),
+    ("child_offsets", put(0, at=1), "leaves must be 3 levels below the root"),
+    ("feature_offsets", put(2**31 - 1, -(2**31), at=1), "feature_offsets must ascend from 0"),
+    ("feature_offsets", lambda t: t + 1, "feature_offsets must ascend from 0"),
+    ("feature_offsets", put(0, at=1), "features of a node must ascend"),
+    ("features", lambda t: t.flip(0), "features of a node must ascend"),
+    ("features", put(1, 1), "features of a node must ascend"),
+    ("features", put(80), "features must be from 0 to 79"),
+    ("features", put(-1), "features must be from 0 to 79"),
+    ("leaf_labels", put(40), "leaf_labels must be different ones from 0 to 39"),
+    ("leaf_labels", put(-1), "leaf_labels must be different ones from 0 to 39"),
+    ("leaf_labels", lambda t: put(int(t[1]))(t), "leaf_labels must be different ones from 0 to 39"),
+    ("entry_counts", put(-1), "entry_counts must add up to"),
+    ("entry_counts", lambda t: t + 1, "entry_counts must add up to"),
+    ("entry_children", lambda t: t.fill_(255), "entry_children must be below"),
+    ("scales", put(float("nan")), "something else than finite numbers"),
+    ("biases", put(float("inf")), "something else than finite numbers"),
+    ("entry_levels", lambda t: t.float(), "entry_levels has torch.float32; it should be torch.int8"),
+    ("entry_levels", lambda t: t[:-1], "entry_levels has shape"),
+]
+
+
+@pytest.mark.parametrize(("name", "damage", "message"), TREE_DAMAGE)
+def test_label_trees_that_are_no_trees_never_reach_the_search(tmp_path, monkeypatch, name, damage, message):
+    def search(*_):
+        raise AssertionError("searched")
+
+    path = hostile(tmp_path / "m", label_tree_model(), changing_tree(name, damage))
+    monkeypatch.setattr(label_tree, "search_tree", search)
+    with pytest.raises(FileError, match=message) as refused:
+        hb.load(path).top_k(rare_words()[0], 1)
+    assert "\n" not in str(refused.value)
+
+
+SIZES = ["parents", "leaves", "n_levels", "n_parent_features", "n_entries"]
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("value", [10**12, 10**40, -1, 0, 1.5, "3", None, [1], True, {}], ids=repr)
+def test_label_trees_of_senseless_sizes_are_refused(tmp_path, size, value):
+    path = hostile(tmp_path / "m", label_tree_model(), setting("network", "label_trees", 1, size, to=value))
+    with pytest.raises(FileError) as refused:
+        hb.load(path)
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, {}, [], "trees", 3, [None], [{}], [{"parents": 1}], [[]] * 9, [{}] * 100_000],
+    ids=lambda v: str(v)[:30],
+)
+def test_lists_of_label_trees_of_other_kinds_are_refused(tmp_path, value):
+    path = hostile(tmp_path / "m", label_tree_model(), setting("network", "label_trees", to=value))
+    with pytest.raises(FileError) as refused:
+        hb.load(path)
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 500
+
+
+@pytest.mark.parametrize("value", [-1.0, float("nan"), float("inf"), 0.0, "1", None, [], 10**400])
+def test_weights_of_label_trees_are_positive_numbers(tmp_path, value):
+    path = hostile(tmp_path / "m", label_tree_model(), setting("network", "tree_weight", to=value))
+    with pytest.raises(FileError) as refused:
+        hb.load(path)
+    assert "\n" not in str(refused.value)
 
 
 # Sizes

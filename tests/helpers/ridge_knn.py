@@ -34,6 +34,20 @@ def parity(n=600, f=20, labels=12, seed=0):
     return normalise_rows(csr_array(X)), csr_array(odd.astype(np.float32))
 
 
+def rare_words(n=300, f=80, labels=40, seed=0):
+    """Each label has a feature of its own, which many other features hide; the last label has no row, row 0 no label.
+
+    Rows have norm 1; row 1 has no features.
+    """
+    draw = np.random.default_rng(seed)
+    Y = draw.random((n, labels)) < 2 / labels
+    Y[0], Y[:, -1] = False, False
+    X = 0.6 * np.abs(draw.normal(size=(n, f))) * (draw.random((n, f)) < 0.15)
+    X[:, :labels] += Y * draw.uniform(0.5, 1, (n, labels))
+    X[1] = 0
+    return normalise_rows(csr_array(X.astype(np.float32))), csr_array(Y.astype(np.float32))
+
+
 def fit_network(X, Y, **options):
     return fit_ridge_knn(normalise_rows(X), Y, **options).network
 

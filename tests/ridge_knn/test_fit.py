@@ -5,15 +5,17 @@ import json
 import numpy as np
 import pytest
 import torch
-from helpers.ridge_knn import clustered, clustered_split, fit_network, parity
+from helpers.ridge_knn import clustered, clustered_split, fit_network, parity, rare_words
 from scipy.sparse import csr_array, hstack
 
 import holobind as hb
 from holobind._threads import num_threads
 from holobind.data.csr import binary_labels, normalise_rows
 from holobind.errors import OptionError
+from holobind.heads.added_scores import AddedScores
 from holobind.metrics import ndcg_at_k
-from holobind.ridge_knn import KnnChoice, fit, fit_ridge_knn, update_ridge_knn
+from holobind.ridge_knn import KnnChoice, fit, fit_ridge_knn, tree_choice, update_ridge_knn
+from holobind.ridge_knn import ridge as ridge_module
 from holobind.ridge_knn.fit_forest import N_TREES
 
 
@@ -45,7 +47,7 @@ def test_summary_is_json_with_what_was_chosen():
     found = fit_ridge_knn(*clustered(n=200))
     summary = json.loads(json.dumps(found.summary()))
     assert summary["ridge"].keys() == {
-        "l2", "system", "iterations", "residual", "converged", "seconds", "validation",
+        "l2", "system", "iterations", "residual", "tolerance", "converged", "seconds", "validation",
     }  # fmt: skip
     knn, network = summary["knn"], found.network
     for name in ("knn_weight", "similarity_power", "idf_power", "forest_weight"):
@@ -150,6 +152,107 @@ def test_an_update_keeps_the_settings_and_the_trees():
         "labels": Y.nnz + Y[:50].nnz,
     }
     assert torch.equal(updated.forest.levels, network.forest.levels)
+
+
+def many_labels(n=1200):
+    """As many rows as one hold-out needs, and more labels than the dim of 16."""
+    return rare_words(n=n)
+
+
+def test_label_trees_are_fitted_where_labels_are_many_and_held_out_rows_gain(monkeypatch):
+    X, Y = many_labels()
+    found = fit_ridge_knn(X, Y, dim=16)
+    network, choice = found.network, found.trees
+    assert len(network.label_trees) == tree_choice.N_LABEL_TREES and network.tree_weight == choice.weight > 0
+    assert choice.ndcg >= choice.ndcg_without + tree_choice.MIN_TREE_GAIN
+    summary = json.loads(json.dumps(found.summary()))
+    assert summary["label_trees"] == {"weight": choice.weight, "ndcg": choice.ndcg, "ndcg_without": choice.ndcg_without}
+    new, labels = rare_words(n=400, seed=1)
+    v, codebook = network.encode(new), network.codebook()
+    added = AddedScores(codebook, *map(torch.from_numpy, network.label_scores(new)))
+    with_trees, without = (ndcg_at_k(labels, each.top_k(v, 5)[1].numpy())[-1] for each in (added, codebook))
+    assert with_trees > without + 1
+    monkeypatch.setattr(tree_choice, "MIN_TREE_GAIN", 100)
+    refused = fit_ridge_knn(X, Y, dim=16)
+    assert not refused.network.label_trees and refused.network.tree_weight == refused.trees.weight == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "rows"), [({"dim": 40}, 1200), ({"dim": 16}, 990), ({"dim": 16, "knn_weight": 0.0}, 1200)]
+)
+def test_label_trees_are_not_tried_elsewhere(options, rows):
+    """With as many dims as labels, with few rows, or where no kNN is wanted."""
+    found = fit_ridge_knn(*(matrix[:rows] for matrix in many_labels()), **options)
+    assert not found.network.label_trees and found.trees is None and "label_trees" not in found.summary()
+
+
+@pytest.mark.parametrize("n_trees", [0, 1, 3])
+@pytest.mark.parametrize(
+    ("rows", "options"),
+    [(1200, {"dim": 40}), (300, {"dim": 16}), (4, {"dim": 16}), (300, {"dim": 16, "knn_weight": 0.0})],
+)
+def test_as_many_label_trees_are_fitted_as_are_wanted(n_trees, rows, options):
+    X, Y = (matrix[:rows] for matrix in many_labels())
+    found = fit_ridge_knn(X, Y, label_trees=n_trees, l2=1.0, **options)
+    assert len(found.network.label_trees) == n_trees and bool(found.network.tree_weight) == bool(n_trees)
+    for i, tree in enumerate(found.network.trees()):
+        labels = sorted(tree.leaf_labels.tolist())
+        if i == 0 and rows == 1200:  # the tree of the hold-out
+            assert set(labels) <= set(Y.indices.tolist())
+        else:
+            assert labels == np.unique(Y.indices).tolist()
+    trees = [tree.scales.tolist() for tree in found.network.trees()]
+    assert all(one != other for i, one in enumerate(trees) for other in trees[:i])
+
+
+def test_wanted_label_trees_without_any_label_are_none():
+    X, Y = many_labels(n=50)
+    assert not fit_ridge_knn(X, csr_array(Y.shape, dtype=np.float32), dim=16, label_trees=2).network.label_trees
+    one_label = csr_array((np.ones(1, np.float32), ([7], [3])), shape=Y.shape)  # it is missing in one of the folds
+    assert fit_ridge_knn(X, one_label, dim=16, label_trees=2).network.trees()[0].leaf_labels.tolist() == [3]
+
+
+def test_calibration_is_that_of_scores_with_trees():
+    """Held-out scores with trees are larger, so the same score means a smaller probability."""
+    with_trees, without = (fit_ridge_knn(*many_labels(), dim=16, label_trees=n) for n in (2, 0))
+    assert with_trees.calibration is not None and without.calibration is not None
+    assert with_trees.calibration != without.calibration
+
+
+@pytest.mark.parametrize("value", [-1, 9])
+def test_impossible_numbers_of_label_trees_are_refused(value):
+    with pytest.raises(OptionError, match=f"label_trees must be from 0 to 8, or None to choose it; got {value}"):
+        fit_ridge_knn(*clustered(), label_trees=value)
+
+
+def test_an_update_keeps_the_label_trees():
+    X, Y = rare_words()
+    network = fit_ridge_knn(X, Y, dim=16, label_trees=2, knn_weight=0.5).network
+    updated = update_ridge_knn(network, X[:50], Y[:50], 1.0, X.shape[0])
+    for one, other in zip(updated.label_scores(X), network.label_scores(X), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert updated.config()["label_trees"] == network.config()["label_trees"]
+
+
+def test_label_trees_are_learned_without_knn_and_refused_elsewhere():
+    split = hb.data.Split(*rare_words())
+    model = hb.learn(split, hb.ModelConfig(dim=16, knn_weight=0, label_trees=1))
+    assert len(model.network.label_trees) == 1 and model.network.n_training_rows == 0
+    for options in ({"head": "linear"}, {"network": "fc"}, {"codebook": "random"}, {"normalise": False}):
+        with pytest.raises(OptionError, match="label_trees belong to the closed form"):
+            hb.ModelConfig(**options, label_trees=1)
+        hb.ModelConfig(**options, label_trees=0)
+
+
+def test_a_tolerance_is_chosen_on_held_out_rows_and_used_for_all(monkeypatch):
+    monkeypatch.setattr(ridge_module, "MAX_CHOLESKY_UNKNOWNS", 1)
+    given = []
+    solve = fit.solve_ridge
+    monkeypatch.setattr(
+        fit, "solve_ridge", lambda *args, **options: given.append(options["tolerance"]) or solve(*args, **options)
+    )
+    solution = fit_ridge_knn(*clustered(n=200), l2=1.0).solution
+    assert given[0] is None and set(given[1:]) == {solution.tolerance}
 
 
 def test_model_config_uses_knn_by_default_and_only_where_it_can():

@@ -6,7 +6,7 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from helpers.ridge_knn import clustered, clustered_split, fit_network, parity
+from helpers.ridge_knn import clustered, clustered_split, fit_network, parity, rare_words
 
 import holobind as hb
 from holobind import _storage as storage
@@ -14,10 +14,12 @@ from holobind import model_file
 from holobind._threads import num_threads
 from holobind.data.batches import SparseExamples
 from holobind.data.csr import binary_labels, normalise_rows
-from holobind.errors import FileError
+from holobind.errors import FileError, OptionError
 from holobind.ridge_knn import RidgeKnn, network
 from holobind.ridge_knn.encoder import Encoder
 from holobind.ridge_knn.fit_forest import N_TREES
+from holobind.ridge_knn.label_tree import search_trees
+from holobind.training import config
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +31,13 @@ def model():
 def forest_model():
     model = hb.learn(hb.data.Split(*parity(n=3000)))
     assert model.network.forest is not None
+    return model
+
+
+@pytest.fixture(scope="module")
+def label_tree_model():
+    model = hb.learn(hb.data.Split(*rare_words()), hb.ModelConfig(dim=16, knn_weight=0.5, label_trees=2))
+    assert len(model.network.label_trees) == 2 and model.network.tree_weight > 0
     return model
 
 
@@ -146,11 +155,60 @@ def test_tables_are_built_once_for_all_threads(model, monkeypatch):
         np.testing.assert_array_equal(one, other)
 
 
-def test_description(model, forest_model):
+def test_description(model, forest_model, label_tree_model):
     assert model.network.describe() == "ridge regression plus kNN residuals of 200 training rows"
     both = f"ridge regression plus kNN residuals of 3,000 training rows and {N_TREES} trees"
     assert forest_model.network.describe() == both
     assert fit_network(*clustered(), knn_weight=0).describe() == "ridge regression"
+    assert label_tree_model.network.describe().endswith("300 training rows and 2 label trees")
+
+
+def test_label_trees_add_their_weighted_log_probabilities(label_tree_model):
+    X, network = rare_words(seed=1)[0], label_tree_model.network
+    values, labels = search_trees(network.trees(), X)
+    expected = network.codebook().scores(network.encode(X)).numpy()
+    for row in range(X.shape[0]):
+        known = labels[row] >= 0
+        expected[row, labels[row][known]] += network.tree_weight * values[row][known]
+    np.testing.assert_allclose(label_tree_model.scores(X), expected, atol=1e-5)
+    assert (values > 0).any()
+
+
+def test_added_scores_of_a_batch_are_those_of_the_rows(label_tree_model, model):
+    class Batches:
+        """Examples that are no `SparseExamples`."""
+
+        def __init__(self, examples):
+            self.batch = examples.batch
+
+    examples, rows = SparseExamples(rare_words(seed=1)[0]), np.array([5, 1, 80])
+    for one, other in zip(
+        label_tree_model.network.added_scores(examples, rows),
+        label_tree_model.network.added_scores(Batches(examples), rows),
+        strict=True,
+    ):
+        assert torch.equal(one, other) and len(one) == 3
+    assert model.network.added_scores(SparseExamples(clustered()[0]), rows) is None
+    assert model.network.label_scores(clustered()[0]) is None
+
+
+def test_label_trees_and_their_weight_belong_together():
+    tree = {"parents": 1, "leaves": 1, "n_levels": 1, "n_parent_features": 0, "n_entries": 0}
+    for options in ({"tree_weight": 0.1}, {"label_trees": [tree]}, {"label_trees": [tree] * 9, "tree_weight": 0.1}):
+        with pytest.raises(OptionError, match="0 without label trees, of which there are at most 8"):
+            RidgeKnn(3, 2, 4, **options)
+    assert network.MAX_LABEL_TREES == config.MAX_LABEL_TREES
+
+
+def test_label_trees_survive_copies_moves_and_casts(label_tree_model):
+    X = rare_words(seed=1)[0]
+    expected = label_tree_model.scores(X)
+    for again in (
+        deepcopy(label_tree_model),
+        pickle.loads(pickle.dumps(label_tree_model)),
+        deepcopy(label_tree_model).half(),
+    ):
+        np.testing.assert_array_equal(again.scores(X), expected)
 
 
 def test_it_has_no_parameters_to_train(model):
@@ -159,9 +217,13 @@ def test_it_has_no_parameters_to_train(model):
     assert model.network.n_parameters() == 31 * 20
 
 
-@pytest.mark.parametrize("trees", [False, True])
-def test_a_saved_model_is_loaded_bit_by_bit(trees, model, forest_model, tmp_path):
-    saved, X = (forest_model, parity()[0]) if trees else (model, clustered()[0])
+@pytest.mark.parametrize("trees", ["none", "forest", "label trees"])
+def test_a_saved_model_is_loaded_bit_by_bit(trees, model, forest_model, label_tree_model, tmp_path):
+    saved, X = {
+        "none": (model, clustered()[0]),
+        "forest": (forest_model, parity()[0]),
+        "label trees": (label_tree_model, rare_words(seed=1)[0]),
+    }[trees]
     saved.save(tmp_path / "m")
     again = hb.load(tmp_path / "m")
     for one, other in zip(saved.top_k(X, 5), again.top_k(X, 5), strict=True):
@@ -251,6 +313,9 @@ def test_the_tables_of_a_forest_are_counted_before_they_are_made():
         small = RidgeKnn(20, 12, 3, rows=1000, forest={"n_trees": 1, "n_splits": 10}, forest_weight=0.5)
         many_leaves = RidgeKnn(20, 10**5, 3, rows=1000, forest={"n_trees": 1, "n_splits": 10**5}, forest_weight=0.5)
         many_rows = RidgeKnn(20, 12, 3, rows=10**8, forest={"n_trees": 100, "n_splits": 100}, forest_weight=0.5)
+        tree = {"parents": 9, "leaves": 9, "n_levels": 2, "n_entries": 9}
+        many_features = RidgeKnn(20, 12, 3, label_trees=[tree | {"n_parent_features": 10**9}], tree_weight=0.1)
+    assert many_features.working_bytes() > 16 * 1e9
     assert small.working_bytes() < 1e6
     assert many_leaves.working_bytes() > 4 * 1e10
     assert many_rows.working_bytes() > 16 * 1e10

@@ -205,6 +205,73 @@ def test_a_start_close_to_the_solution_saves_iterations(bias, seed):
     )  # it is the solution already, with the bias
 
 
+def correlated(n=600, f=60, labels=40, seed=0):
+    """Dense features of which a few common directions have nearly all energy; labels depend on the others."""
+    draw = np.random.default_rng(seed)
+    noise = draw.normal(size=(n, f))
+    X = noise + 5 * draw.normal(size=(n, 3)) @ draw.normal(size=(3, f))
+    logits = noise @ draw.normal(size=(f, labels))
+    Y = logits >= np.sort(logits, axis=1)[:, [-2]]
+    return csr_array(X.astype(np.float32)), csr_array(Y.astype(np.float32))
+
+
+def ndcg_of(solution, codebook, X, Y):
+    top = codebook.top_k(outputs(X, solution.weights, solution.bias), 5)[1].numpy()
+    return hb.metrics.ndcg_at_k(Y, top)[-1]
+
+
+@pytest.mark.parametrize("l2", [None, 1.0])
+def test_a_chosen_tolerance_is_small_where_stopping_early_costs_accuracy(l2):
+    X, Y = correlated()
+    codebook, kept = hb.OrbitCodebook(40, 16), np.arange(500)
+    early, chosen, exact = (
+        ridge(X[kept], Y[kept], codebook, l2, direct=False, tolerance=tolerance, max_iterations=300)
+        for tolerance in (ridge_module.FIRST_TOLERANCE, None, 1e-4)
+    )
+    scores = [ndcg_of(solution, codebook, X[500:], Y[500:]) for solution in (early, chosen, exact)]
+    assert scores[0] < scores[2] - 5  # stopping early costs accuracy
+    assert scores[1] > scores[2] - 2.5
+    assert chosen.tolerance < ridge_module.FIRST_TOLERANCE and chosen.converged
+    assert early.tolerance == ridge_module.FIRST_TOLERANCE
+
+
+@pytest.mark.parametrize("l2", [None, 1.0])
+def test_a_chosen_tolerance_stays_large_where_smaller_ones_gain_nothing(l2):
+    X, Y = problem(n=300, f=60, seed=3)
+    found = ridge(X, Y, hb.OrbitCodebook(12, 8), l2, direct=False, tolerance=None)
+    assert found.tolerance == ridge_module.FIRST_TOLERANCE and found.converged
+    assert found.summary()["tolerance"] == found.tolerance
+
+
+def test_a_factored_solution_has_no_tolerance_of_its_own():
+    """So that a later one by conjugate gradients, of more rows, chooses its own."""
+    X, Y = problem()
+    found = ridge(X, Y, hb.OrbitCodebook(12, 8), direct=True, tolerance=None)
+    assert found.tolerance is None and found.converged
+    assert ridge(X, Y, hb.OrbitCodebook(12, 8), direct=True, tolerance=0.1).tolerance == 0.1
+
+
+def test_tolerances_are_tried_in_steps_while_they_gain():
+    class Solver:
+        has_tolerance, tried = True, ()
+
+        def __init__(self, scores):
+            self.scores = scores
+
+        def validate(self, l2, tolerance):
+            self.tried = (*self.tried, round(tolerance, 4))
+            return self.scores[round(tolerance, 4)]
+
+    def choose(*scores, **options):
+        solver = Solver(dict(zip((0.3, 0.0949, 0.03, 0.01), scores, strict=True)))
+        return ridge_module._choose(solver, 1.0, options.get("tolerance"), 1.0, can_validate=True)[1]
+
+    assert choose(50, 50.2, 90, 90) == 0.3
+    assert choose(50, 51, 51.2, 90) == pytest.approx(0.0949, abs=1e-4)
+    assert choose(50, 51, 52, 53) == 0.01
+    assert choose(50, 51, 52, 53, tolerance=0.2) == 0.2
+
+
 def test_too_few_iterations_are_reported():
     X, Y = problem(n=100, f=60, seed=7)
     codebook = hb.OrbitCodebook(12, 8)
@@ -269,7 +336,11 @@ def test_progress_ends_at_one():
         ({"l2": 0}, hb.OptionError, "l2 must be a positive number, or None to choose it; got 0"),
         ({"l2": float("nan")}, hb.OptionError, "l2 must be a positive number"),
         ({"bias": -1}, hb.OptionError, "bias must be a finite number, 0 or larger .0 for none.; got -1"),
-        ({"tolerance": 2}, hb.OptionError, "tolerance is a relative residual and must be between 0 and 1; got 2"),
+        (
+            {"tolerance": 2},
+            hb.OptionError,
+            "tolerance is a relative residual between 0 and 1, or None to choose it; got 2",
+        ),
         ({"max_iterations": 0}, hb.OptionError, "max_iterations must be at least 1, got 0"),
         ({"system": "both"}, hb.OptionError, "system must be one of 'primal', 'dual', None; got 'both'"),
         ({"weights": np.ones(3)}, hb.ShapeError, r"weights must have shape \(40,\), got \(3,\)"),

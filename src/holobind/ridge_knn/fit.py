@@ -134,8 +134,8 @@ def fit_ridge_knn(
     l2                 penalty of the ridge regression
     knn_weight         weight of the neighbours' mean residual; with 0 no training row is stored and there is no forest
     rare_label_boost   a larger one ranks rare labels higher, at the cost of frequent ones
-    label_trees        number of label trees; None: 2 where labels are more than the dim and held-out rows gain, else 0;
-                       with knn_weight 0 as well 0
+    label_trees        number of label trees; None: 2 where labels are more than the dim and held-out rows gain, else 0,
+                       and 0 with knn_weight 0
     seed               of the codebook, the held-out rows and the trees
 
     The number of threads changes the result only as in `solve_ridge`.

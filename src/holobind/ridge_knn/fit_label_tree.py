@@ -17,6 +17,7 @@ from scipy.sparse import csr_array
 from holobind._threads import threaded
 from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback
 from holobind.data.csr import binary_labels, checked_csr, normalise_rows
+from holobind.errors import DataError
 from holobind.ridge_knn._tree_kernels import fit_squared_hinge, nearest_centroids, take_local_rows
 from holobind.ridge_knn.label_tree import MAX_CHILDREN, LabelTree
 
@@ -43,6 +44,8 @@ def fit_label_tree(
     X, Y = checked_csr(X, "X").astype(np.float32, copy=False), binary_labels(checked_csr(Y, "Y"))
     n_labels = Y.shape[1]
     occurring = np.flatnonzero(np.bincount(Y.indices, minlength=n_labels))
+    if not len(occurring):
+        raise DataError("fit_label_tree: no row has a label; a tree needs at least one")
     rows_of_label = csr_array(Y.T)[occurring]
     rows_of_label.sort_indices()
     levels = _cluster(normalise_rows(csr_array(rows_of_label @ X)), np.random.default_rng(seed))

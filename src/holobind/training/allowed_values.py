@@ -40,7 +40,8 @@ def choice(names: Any) -> AllowedValues:
 
 
 def integer(minimum: int, maximum: int = MAX_SIZE) -> AllowedValues:
-    allowed = f"a whole number from {minimum} to 2^{maximum.bit_length() - 1}"
+    shown = maximum if maximum < 1000 else f"2^{maximum.bit_length() - 1}"
+    allowed = f"a whole number from {minimum} to {shown}"
     return AllowedValues(allowed, int, lambda value: _is_number(value, int) and minimum <= value <= maximum)
 
 

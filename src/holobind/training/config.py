@@ -173,7 +173,7 @@ class ModelConfig:
         integer(0, MAX_LABEL_TREES),
         CLOSED_FORM,
         "Number of label trees, whose log-probabilities are added to scores. 0 for none.",
-        "2 where held-out rows gain, else 0",
+        "2 where labels are more than the dim and held-out rows gain, else 0; 0 with knn_weight 0",
     )
     tokenizer: TokenizerName = option(
         "word", choice(TokenizerName), TEXT, "word: whole words. bpe: subwords, by byte pair encoding."

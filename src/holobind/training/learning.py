@@ -96,7 +96,7 @@ def learn(
     if label_names is not None:
         encode_lines(label_names)  # names that no file can store are refused now, not after the training
     inputs = read_inputs(split, config, tfidf, callbacks.on_solve, max_uncompressed)
-    if config.uses_knn or (quantised and config.can_use_knn):
+    if config.uses_knn or config.label_trees or (quantised and config.can_use_knn):
         model, summary = _learn_ridge_knn(inputs, config, label_names, callbacks)
     elif config.closed_form:
         model, summary = _learn_ridge(inputs, config, label_names, callbacks)
