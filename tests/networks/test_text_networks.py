@@ -161,7 +161,7 @@ def test_dropout_is_for_training_only(kind):
 @every_network
 @pytest.mark.parametrize(
     "head",
-    [lambda h: hb.LinearHead(h, 9, "softmax"), lambda h: hb.HolographicHead(h, 9, 16, crosstalk=0.0)],
+    [lambda h: hb.LinearHead(h, 9, "softmax", seed=0), lambda h: hb.HolographicHead(h, 9, 16, crosstalk=0.0, seed=0)],
     ids=["linear", "hrr"],
 )
 def test_a_network_and_a_head_learn_which_word_is_there(kind, head):

@@ -252,7 +252,25 @@ def test_a_tolerance_is_chosen_on_held_out_rows_and_used_for_all(monkeypatch):
         fit, "solve_ridge", lambda *args, **options: given.append(options["tolerance"]) or solve(*args, **options)
     )
     solution = fit_ridge_knn(*clustered(n=200), l2=1.0).solution
-    assert given[0] is None and set(given[1:]) == {solution.tolerance}
+    assert given[0] is None and None not in given[1:] and given[-1] == solution.tolerance
+
+
+def test_a_smaller_tolerance_is_taken_only_if_rows_gain_with_the_knn_term(monkeypatch):
+    monkeypatch.setattr(ridge_module, "MAX_CHOLESKY_UNKNOWNS", 1)
+    monkeypatch.setattr(ridge_module, "_choose", lambda *args, **options: ([(0.3, 1.0), (0.01, 1.0)], []))
+    for gain, tolerance in ((1e9, 0.3), (-1e9, 0.01)):
+        monkeypatch.setattr(fit, "MIN_TOLERANCE_GAIN", gain)
+        searched = []
+        solve = fit.solve_ridge
+
+        def record(*args, solve=solve, searched=searched, **options):
+            searched.append(options["tolerance"])
+            return solve(*args, **options)
+
+        monkeypatch.setattr(fit, "solve_ridge", record)
+        fit_ridge_knn(*clustered(n=200))
+        monkeypatch.setattr(fit, "solve_ridge", solve)
+        assert searched[-1] == tolerance
 
 
 def test_model_config_uses_knn_by_default_and_only_where_it_can():

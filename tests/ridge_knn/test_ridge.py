@@ -264,7 +264,7 @@ def test_tolerances_are_tried_in_steps_while_they_gain():
 
     def choose(*scores, **options):
         solver = Solver(dict(zip((0.3, 0.0949, 0.03, 0.01), scores, strict=True)))
-        return ridge_module._choose(solver, 1.0, options.get("tolerance"), 1.0, can_validate=True)[1]
+        return ridge_module._choose(solver, 1.0, options.get("tolerance"), 1.0, can_validate=True)[0][-1][0]
 
     assert choose(50, 50.2, 90, 90) == 0.3
     assert choose(50, 51, 51.2, 90) == pytest.approx(0.0949, abs=1e-4)
