@@ -257,7 +257,11 @@ def test_a_tolerance_is_chosen_on_held_out_rows_and_used_for_all(monkeypatch):
 
 def test_a_smaller_tolerance_is_taken_only_if_rows_gain_with_the_knn_term(monkeypatch):
     monkeypatch.setattr(ridge_module, "MAX_CHOLESKY_UNKNOWNS", 1)
-    monkeypatch.setattr(ridge_module, "_choose", lambda *args, **options: ([(0.3, 1.0), (0.01, 1.0)], []))
+
+    def choose(solver, l2, tolerance, *args, **options):
+        return ([(0.3, 1.0), (0.01, 1.0)] if tolerance is None else [(tolerance, l2)]), []
+
+    monkeypatch.setattr(ridge_module, "_choose", choose)
     for gain, tolerance in ((1e9, 0.3), (-1e9, 0.01)):
         monkeypatch.setattr(fit, "MIN_TOLERANCE_GAIN", gain)
         searched = []
