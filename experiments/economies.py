@@ -40,7 +40,7 @@ MAX_LOSS = 0.1  # points that an economy may cost
 WITHOUT_LIMIT = 1 << 60
 COSINE_SCALE = 1 << 14  # exact cosines in about the units of `KnnIndex`
 SEARCH_BLOCK_SCORES = 1 << 25
-WARM_UP_ROWS = 1000
+WARM_UP_ROWS = 3000
 
 
 # Exact twins of representations

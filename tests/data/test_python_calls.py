@@ -7,7 +7,7 @@ from helpers.twins import identical
 
 from holobind import data
 from holobind.data import Tfidf
-from holobind.data.python_calls import functions, split_of_module
+from holobind.data.python_calls import functions, split_of
 from holobind.errors import DataError
 
 
@@ -34,9 +34,7 @@ def test_text_that_is_not_python_has_no_functions(source):
 
 
 def test_a_fifth_of_the_modules_is_in_the_test_split():
-    assert sum(split_of_module(f"package/module{i}.py") == "test" for i in range(10_000)) == pytest.approx(
-        2000, rel=0.1
-    )
+    assert sum(split_of(f"package/module{i}.py") == "test" for i in range(10_000)) == pytest.approx(2000, rel=0.1)
 
 
 @pytest.fixture
@@ -60,7 +58,7 @@ def test_the_corpus_follows_its_definition(package):
     assert sorted(texts) == sorted(f"work{i} x Does {i}." for i in range(40))
     for name, split in dataset.splits.items():
         modules = [f"toypackage/module{text.split()[0].removeprefix('work')}.py" for text in split.texts]
-        assert {split_of_module(m) for m in modules} == {name} and modules == sorted(modules)
+        assert {split_of(m) for m in modules} == {name} and modules == sorted(modules)
     assert "toypackage" not in sys.modules
     tfidf, X = Tfidf.fit(dataset.train.texts, words_only=True)
     assert dataset.feature_names == tfidf.words and identical(dataset.train.X, X)
