@@ -78,7 +78,7 @@ def folds(
     sizes = np.bincount(groups)
     present = np.flatnonzero(sizes)
     shuffled = present[_shuffled(len(present), seed)]
-    fold_rows = np.zeros(min(-(-n // fold_size), len(present)), np.int64)
+    fold_rows = np.zeros(min(max(2, -(-n // fold_size)), len(present)), np.int64)
     fold_of = np.zeros(len(sizes), np.int64)
     for group in shuffled[np.argsort(-sizes[shuffled], kind="stable")]:
         smallest = int(np.argmin(fold_rows))
