@@ -315,6 +315,7 @@ def compare(economy: Run, twin: Run) -> dict[str, Any]:
     difference = twin.by_row - economy.by_row
     error = difference.std(0, ddof=1) / len(difference) ** 0.5
     return {
+        "measured": len(difference),
         "default": dict(zip(METRICS, economy.by_row.mean(0).round(3).tolist(), strict=True)),
         "loss": dict(zip(METRICS, difference.mean(0).round(3).tolist(), strict=True)),
         "standard error": dict(zip(METRICS, error.round(3).tolist(), strict=True)),
@@ -352,6 +353,13 @@ def audit(
         yield result
 
 
+def sample(split: Split, n: int | None, seed: int) -> Split:
+    """n random rows of a split, or all where it has no more or n is None."""
+    if n is None or n >= len(split):
+        return split
+    return take_rows(split, np.sort(np.random.default_rng(seed).choice(len(split), n, replace=False)))
+
+
 def line(result: dict[str, Any]) -> str:
     losses = " ".join(f"{value:+6.2f}" for value in result["loss"].values())
     ratios = " ".join(f"{result[name]:7.2f}" for name in ("fit seconds ratio", "predict seconds ratio", "bytes ratio"))
@@ -364,6 +372,7 @@ def main() -> None:
     parser.add_argument("--economies", nargs="+", choices=list(ECONOMIES), default=list(ECONOMIES), metavar="NAME")
     parser.add_argument("--part", choices=("held-out", "test"), default="held-out")
     parser.add_argument("--rows", type=int, help="training rows, drawn at random (default: all)")
+    parser.add_argument("--measured", type=int, help="rows to measure on, drawn at random (default: all)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", type=Path, default=data_folder(), help="folder of datasets (default: HOLOBIND_DATA)")
     parser.add_argument("--results", type=Path, default=RESULTS)
@@ -373,9 +382,7 @@ def main() -> None:
     for name in options.datasets:
         part = "test" if options.part == "test" else "validation"
         train, held = load_splits(name, part, seed=options.seed, folder=options.data)
-        if options.rows is not None and options.rows < len(train):
-            rows = np.random.default_rng(options.seed).choice(len(train), options.rows, replace=False)
-            train = take_rows(train, np.sort(rows))
+        train, held = (sample(split, n, options.seed) for split, n in ((train, options.rows), (held, options.measured)))
         key = {"dataset": name, "part": options.part, "rows": len(train), "seed": options.seed}
         wanted = [ECONOMIES[each] for each in options.economies]
         for result in audit(train, held, wanted, key, options.results):
