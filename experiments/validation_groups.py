@@ -126,7 +126,7 @@ def main() -> None:
             order = np.random.default_rng(options.seed).permutation(ids.max() + 1)
             rows = np.flatnonzero(np.cumsum(np.bincount(ids)[order])[np.argsort(order)][ids] <= options.rows)
             train, groups = take_rows(train, rows), [groups[i] for i in rows]
-        results[name] = {"rows": len(train), "groups": len(set(groups)), "test rows": len(test)}
+        results[name] = {"training rows": len(train), "training groups": len(set(groups)), "test rows": len(test)}
         results[name] |= run(train, test, groups, options.dim, options.seed)
         sys.stdout.write(json.dumps({name: results[name]}, indent=1) + "\n")
         sys.stdout.flush()
