@@ -40,7 +40,7 @@ MAX_LOSS = 0.1  # points that an economy may cost
 WITHOUT_LIMIT = 1 << 60
 COSINE_SCALE = 1 << 14  # exact cosines in about the units of `KnnIndex`
 SEARCH_BLOCK_SCORES = 1 << 25
-WARM_UP_ROWS = 3000
+WARM_UP_ROWS = 5000  # with fewer, some kernels of the largest datasets would not be used
 
 
 # Exact twins of representations
