@@ -546,3 +546,15 @@ def test_targets_are_read_back_from_their_description():
         again = Targets.from_json(targets.as_json(), targets.label_names, len(targets.classes))
         assert again.kind == targets.kind and again.classes.tolist() == targets.classes.tolist()
         assert again.dtype == targets.dtype
+
+
+def test_groups_are_held_out_as_a_whole():
+    X, y = points(n=90)[:2]
+    groups = [f"family {i // 3}" for i in range(90)]
+    fitted = Classifier(seed=1).fit(X, y, groups=groups)
+    assert fitted.model_.metadata["held_out"]["groups"] == 30
+    assert Classifier(seed=1).fit(X, y).model_.metadata["held_out"]["groups"] is None
+    trained = Classifier(network="fc", hidden=(8,), epochs=1).fit(X, y, groups=groups)
+    assert trained.model_.metadata["training"]["history"]
+    with pytest.raises(hb.ShapeError, match="each of the 90 rows; got 89"):
+        Classifier().fit(X, y, groups=groups[:-1])

@@ -3,9 +3,9 @@
     .venv/bin/python experiments/accuracy/final.py [--split validation] [--seeds 3] [--only bibtex ...] [--data DIR]
 
 `--split test` trains on the whole training split and measures on the test split; `--split validation` holds out a
-fifth of the training split. `--knn-weight`, `--dim`, `--label-trees`, `--rare-label-boost` and `--no-text` are options of `holobind
-train`. Without `--only` it runs on the four small datasets. DIR is by default the folder that HOLOBIND_DATA names. The last line printed is
-JSON.
+fifth of the training split. `--knn-weight`, `--dim`, `--label-trees`, `--rare-label-boost` and `--no-text` are options
+of `holobind train`. Without `--only` it runs on the four small datasets. DIR is by default the folder that
+HOLOBIND_DATA names. The last line printed is JSON.
 """
 
 import argparse

@@ -183,9 +183,13 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.objective = objective
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit a new model to rows X with labels y."""
-        return self._fit(X, y, *self._configs())
+    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
+        """Fit a new model to rows X with labels y.
+
+        groups   a name or number for each row, as for scikit-learn's GroupKFold: whole groups are held out for the
+                 choice of settings. Give them where rows of one group resemble each other, and new rows are of others
+        """
+        return self._fit(X, y, *self._configs(), groups=groups)
 
     def partial_fit(self, X: Any, y: Any, classes: Iterable[Any] | None = None) -> Self:
         """Update the model with more rows.
@@ -323,7 +327,13 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         return split_options({name: _python_value(getattr(self, name)) for name in OPTIONS})
 
     def _fit(
-        self, X: Any, y: Any, config: ModelConfig, train_config: TrainConfig, classes: Iterable[Any] | None = None
+        self,
+        X: Any,
+        y: Any,
+        config: ModelConfig,
+        train_config: TrainConfig,
+        classes: Iterable[Any] | None = None,
+        groups: Any = None,
     ) -> Self:
         y = as_list(y)
         targets = Targets.of(y, classes)
@@ -339,7 +349,10 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         elif split.texts is not None and not config.reads_tokens:
             config = replace(config, text=True)
         callbacks = Callbacks(on_solve=_report_solving, on_train=_report_training) if self.verbose else None
-        model = learn(split, config, train_config, label_names=targets.label_names, tfidf=features, callbacks=callbacks)
+        names = targets.label_names
+        model = learn(
+            split, config, train_config, label_names=names, tfidf=features, callbacks=callbacks, groups=groups
+        )
         self._adopt(model, targets)
         return self
 

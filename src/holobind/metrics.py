@@ -125,6 +125,11 @@ def ndcg_at_k(Y: CsrArray, top: ArrayLike) -> Values:
     return _Ranking(Y, top).ndcg()
 
 
+def ndcg_of_rows(Y: CsrArray, top: ArrayLike) -> Values:
+    """nDCG@k of each row in percent; `ndcg_at_k` has their mean.  Shapes: (rows, labels), (rows, k) -> (rows)"""
+    return 100 * _Ranking(Y, top).ndcg_of_rows()[:, -1]
+
+
 def psp_at_k(Y: CsrArray, top: ArrayLike, p: ArrayLike) -> Values:
     """PSP@1 to PSP@k: precision with weight 1 / p[l] for label l, relative to the best possible ranking."""
     ranking = _Ranking(Y, top)
@@ -330,7 +335,11 @@ class _Ranking:
         return _mean(self.hits.cumsum(1) / np.maximum(self.sizes, 1)[:, None])
 
     def ndcg(self) -> Values:
-        return _mean((self.hits * self.discounts).cumsum(1) / self.normaliser())
+        return _mean(self.ndcg_of_rows())
+
+    def ndcg_of_rows(self) -> Values:
+        values: Values = (self.hits * self.discounts).cumsum(1) / self.normaliser()
+        return values
 
     def normaliser(self) -> Values:
         """DCG@1 to DCG@k of the best ranking, and 1 for a row without labels.  Shapes: -> (rows, k)"""

@@ -7,7 +7,7 @@ from helpers.commands import is_one_line_error, run
 
 import holobind as hb
 from holobind import data
-from holobind.cli.describe import file_size, metric_summary, relative_count, summary, validation
+from holobind.cli.describe import file_size, metric_summary, notes, relative_count, summary, validation, validation_text
 
 
 def test_json_has_inputs_labels_sizes_and_metadata(capsys, text_data, text_model):
@@ -78,3 +78,56 @@ def test_validation_is_that_of_the_best_epoch_or_of_the_closed_form():
 def test_metrics_and_sizes_are_short():
     assert metric_summary({"P": [1.0, 2.0, 3.456], "PSP": [7.0]}) == "P@1 1.00  P@3 3.46  PSP@1 7.00"
     assert (file_size(4_300_000), file_size(99_000), file_size(120)) == ("4.3 MB", "99.0 kB", "0.1 kB")
+
+
+SOLVED = {
+    "l2": 1.0,
+    "system": "primal, conjugate gradients",
+    "iterations": 7,
+    "residual": 0.2,
+    "tolerance": 0.3,
+    "converged": True,
+    "validation": [[0.3, 50.0], [1.0, 51.0], [3.0, 50.0]],
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (
+            {"converged": False, "residual": 0.4, "iterations": 100},
+            "did not converge: after 100 iterations its",
+        ),
+        ({"tolerance": 0.01}, "smallest relative residual that is tried, 0.01"),
+        ({"validation": [[10.0**i, float(i)] for i in range(8)]}, "at the end of the search"),
+    ],
+)
+def test_notes_say_what_did_not_converge_or_was_cut_short(change, text):
+    assert notes({"ridge": SOLVED}) == []
+    (note,) = notes({"ridge": SOLVED | change})
+    assert text in note
+
+
+def test_notes_say_how_many_rows_have_near_duplicates():
+    held_out = {"ndcg": 60.0, "low": 58.0, "high": 62.0, "rows": 2000, "groups": None, "near_duplicates": 0.314}
+    (note,) = notes({"ridge": SOLVED, "held_out": held_out})
+    assert note.startswith("31 % of rows have a near-duplicate") and "pass groups" in note
+    (note,) = notes({"ridge": SOLVED, "held_out": held_out | {"groups": 70}})
+    assert "in another group" in note
+    assert notes({"ridge": SOLVED, "held_out": held_out | {"near_duplicates": 0.02}}) == []
+    text = validation_text({"ridge": SOLVED, "held_out": held_out | {"groups": 70}})
+    assert text == "nDCG@5 60.00 (58.0 to 62.0 on 2,000 held-out rows of 70 groups), l2 1.0"
+
+
+def test_notes_say_how_training_ended():
+    config = {"metric": "P@1", "epochs": 5, "patience": 2, "time_limit": None}
+    history = [{"epoch": i, "P@1": 40.0} for i in range(1, 4)]
+
+    def noted(best, n=3, **change):
+        training = {"config": config | change, "history": history[:n], "best": 40.0, "best epoch": best}
+        return notes({"training": training})
+
+    assert noted(1) == ["training ended after epoch 3 of 5: no gain since epoch 1"]
+    assert noted(2, time_limit=60.0) == ["training was cut short by the time limit in epoch 3 of 5"]
+    assert noted(3, epochs=3) == ["the last epoch, 3, was the best: more epochs may give a better model"]
+    assert noted(2, epochs=3) == []

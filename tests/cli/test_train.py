@@ -106,3 +106,16 @@ def test_help_shows_the_defaults(capsys):
     _, out, _ = run(capsys, "train", "--help")
     text = " ".join(out.replace("│", " ").split())
     assert "[default: 0.1]" in text and "[default: chosen on held-out rows]" in text and "\\[" not in text
+
+
+def test_groups_are_held_out_as_a_whole(capsys, feature_data, tmp_path):
+    n = len(data.load(feature_data).train)
+    groups, path = tmp_path / "groups.txt", tmp_path / "m.safetensors"
+    groups.write_text("".join(f"family {i // 3}\n" for i in range(n)))
+    code, out, _ = run(capsys, "train", feature_data, "--groups", groups, "--out", path)
+    assert code == 0 and "held-out rows of" in out and "groups)" in out
+    assert hb.load(path).metadata["held_out"]["groups"] > 1
+    groups.write_text("one\ntwo\n")
+    is_one_line_error(run(capsys, "train", feature_data, "--groups", groups, "--out", path), "has 2 lines, and the")
+    groups.write_text("one\n" * n)
+    is_one_line_error(run(capsys, "train", feature_data, "--groups", groups, "--out", path), "rows are of one group")

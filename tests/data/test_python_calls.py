@@ -7,8 +7,8 @@ from helpers.twins import identical
 
 from holobind import data
 from holobind.data import Tfidf
-from holobind.data.python_calls import functions, split_of_module
-from holobind.errors import DataError
+from holobind.data.python_calls import functions, split_of
+from holobind.errors import DataError, OptionError
 
 
 def test_a_function_is_its_name_arguments_docstring_and_calls():
@@ -34,9 +34,7 @@ def test_text_that_is_not_python_has_no_functions(source):
 
 
 def test_a_fifth_of_the_modules_is_in_the_test_split():
-    assert sum(split_of_module(f"package/module{i}.py") == "test" for i in range(10_000)) == pytest.approx(
-        2000, rel=0.1
-    )
+    assert sum(split_of(f"package/module{i}.py") == "test" for i in range(10_000)) == pytest.approx(2000, rel=0.1)
 
 
 @pytest.fixture
@@ -60,7 +58,7 @@ def test_the_corpus_follows_its_definition(package):
     assert sorted(texts) == sorted(f"work{i} x Does {i}." for i in range(40))
     for name, split in dataset.splits.items():
         modules = [f"toypackage/module{text.split()[0].removeprefix('work')}.py" for text in split.texts]
-        assert {split_of_module(m) for m in modules} == {name} and modules == sorted(modules)
+        assert {split_of(m) for m in modules} == {name} and modules == sorted(modules)
     assert "toypackage" not in sys.modules
     tfidf, X = Tfidf.fit(dataset.train.texts, words_only=True)
     assert dataset.feature_names == tfidf.words and identical(dataset.train.X, X)
@@ -99,3 +97,20 @@ def test_the_labels_of_an_installed_package_have_a_long_tail():
     found = data.statistics(dataset)
     assert found["train points"] > 3000 and found["labels"] > 1000
     assert found["tail fraction"] > 0.5 and found["most frequent label"] > 300
+
+
+def test_packages_are_in_one_split_as_a_whole(package, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOLOBIND_CACHE", str(tmp_path / "cache"))
+    for i in range(20):
+        folder = package / f"part{i}"
+        folder.mkdir()
+        for j in range(3):
+            (folder / f"m{j}.py").write_text(f"def job{i}(x{j}):\n    return open(str(x{j}))\n")
+    dataset = data.python_calls(["toypackage"], split_by="package")
+    parts = [{text.split()[0] for text in split.texts if text.startswith("job")} for split in dataset.splits.values()]
+    assert parts[0] and parts[1] and not parts[0] & parts[1] and len(parts[0] | parts[1]) == 20
+    by_module = data.python_calls(["toypackage"])  # another corpus in the cache
+    parts = [{text.split()[0] for text in split.texts if text.startswith("job")} for split in by_module.splits.values()]
+    assert parts[0] & parts[1]
+    with pytest.raises(OptionError, match="split_by must be one of 'module', 'package'"):
+        data.python_calls(["toypackage"], split_by="folder")

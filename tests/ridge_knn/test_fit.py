@@ -292,3 +292,33 @@ def test_learn_records_the_summary_in_the_metadata():
     model = hb.learn(clustered_split(), hb.ModelConfig(knn_weight=1.0))
     assert model.metadata["knn"]["knn_weight"] == 1.0
     assert model.metadata["ridge"]["l2"] > 0
+
+
+def families(n=1200, copies=4, seed=0):
+    """Rows in families of nearly equal features; the labels of a family are its own, beside those of its features."""
+    draw = np.random.default_rng(seed)
+    groups = np.arange(n) // copies
+    X = (draw.random((n // copies, 60)) < 0.15)[groups] * draw.uniform(0.9, 1.1, (n, 60))
+    Y = (draw.random((n // copies, 15)) < 0.1)[groups]
+    return normalise_rows(csr_array(X.astype(np.float32))), csr_array(Y.astype(np.int32)), groups
+
+
+def test_held_out_groups_tell_the_score_of_new_families_and_rows_do_not():
+    X, Y, groups = families()
+    X_new, Y_new, _ = families(seed=1)
+    by_row, by_group = fit_ridge_knn(X, Y), fit_ridge_knn(X, Y, groups=groups)
+    assert by_row.near_duplicates > 0.9 and by_group.near_duplicates < 0.1
+    network = by_group.network
+    new = ndcg_at_k(Y_new, network.codebook().top_k(network.encode(X_new), 5)[1].numpy())[-1]
+    assert by_row.estimate.low > new + 10
+    assert by_group.estimate.low - 2 < new < by_group.estimate.high + 2
+    assert by_row.network.knn_weight > network.knn_weight
+    assert by_group.summary()["held_out"]["groups"] == 60 and by_group.estimate.rows == 240
+    json.dumps(by_group.summary())
+
+
+def test_the_estimate_is_the_score_of_the_choice():
+    found = fit_ridge_knn(*clustered(n=200))
+    chosen = max(choice.ndcg for choice in found.validation if choice.knn_weight == found.network.knn_weight)
+    assert found.estimate.ndcg == pytest.approx(chosen)
+    assert found.estimate.low < found.estimate.ndcg < found.estimate.high

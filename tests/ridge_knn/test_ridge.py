@@ -9,6 +9,8 @@ from scipy.sparse import csr_array, hstack
 
 import holobind as hb
 from holobind._threads import num_threads
+from holobind.data.holdout import holdout
+from holobind.metrics import ndcg_at_k
 from holobind.ridge_knn import default_dim, solve_ridge
 from holobind.ridge_knn import ridge as ridge_module
 
@@ -145,6 +147,39 @@ def test_factored_validation_is_leave_one_out(system, dim, weighted):
             gain = 1 / np.log2(np.arange(5) + 2)
             gains.append((true[top] * gain).sum() / gain[: int(true.sum())].sum() if true.any() else 0)
         assert score == pytest.approx(100 * np.mean(gains))
+
+
+@pytest.mark.parametrize("system", ["primal", "dual"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_factored_validation_with_groups_leaves_whole_groups_out(system, weighted):
+    X, Y = problem(n=30, seed=3)
+    X = csr_array(X[[0, 1, 2, 7, *range(4, 30)]])
+    groups = np.random.default_rng(1).integers(0, 8, 30)
+    weights = np.random.default_rng(0).uniform(0.2, 3, 30) if weighted else None
+    codebook = hb.OrbitCodebook(12, 7)
+    found = ridge(X, Y, codebook, weights=weights, system=system, direct=True, groups=groups)
+    for l2, score in found.validation:
+        top = np.empty((30, 5), int)
+        for group in set(groups):
+            kept, held = groups != group, groups == group
+            W = by_normal_equations(
+                X[kept], Y[kept], label_vectors(codebook), l2, None if weights is None else weights[kept]
+            )
+            top[held] = codebook.top_k(torch.from_numpy(X[held].toarray() @ W), 5)[1].numpy()
+        assert score == pytest.approx(ndcg_at_k(Y, top)[-1])
+
+
+def test_conjugate_gradients_hold_whole_groups_out():
+    X, Y = problem(n=60, seed=5)
+    groups = np.arange(60) // 4
+    codebook = hb.OrbitCodebook(12, 7)
+    found = ridge(X, Y, codebook, groups=groups, direct=False, tolerance=1e-6, system="primal", seed=3)
+    kept, held = holdout(60, 12, 3, groups)
+    assert len(held) == 12
+    for l2, score in found.validation:
+        W = by_normal_equations(X[kept], Y[kept], label_vectors(codebook), l2)
+        top = codebook.top_k(torch.from_numpy(X[held].toarray() @ W), 5)[1].numpy()
+        assert score == pytest.approx(ndcg_at_k(Y[held], top)[-1])
 
 
 @pytest.mark.parametrize("direct", [True, False])

@@ -598,3 +598,9 @@ def test_a_warm_start_that_no_epoch_betters_is_kept(split):
     assert state.best_epoch == -1
     assert state.best > max(entry["P@1"] for entry in state.history)
     assert same(before, weights(made))
+
+
+def test_validation_holds_whole_groups_out():
+    groups = np.arange(60) // 5
+    kept, held = loop.validation_split(60, 0.2, 5, groups)
+    assert len(held) == 10 and not set(groups[kept]) & set(groups[held])

@@ -143,6 +143,9 @@ def make_python_calls(
         list[str] | None, typer.Option("--packages", help="Installed packages to read, named as in `import`.")
     ] = None,
     further_packages: Annotated[list[str] | None, typer.Argument(hidden=True)] = None,
+    split_by: Annotated[
+        str, typer.Option("--split-by", help="What is in one split as a whole: module or package.")
+    ] = "module",
     out: Annotated[Path, typer.Option("--out", help="The new directory.")] = Path("python-calls"),
     to: To = "xml",
     compression: Compression = "",
@@ -158,13 +161,15 @@ def make_python_calls(
         holobind data make python-calls
 
         holobind data make python-calls --out torch-calls --to jsonl --packages torch scipy
+
+        holobind data make python-calls --split-by package
     """
     from holobind import data
 
     # In `--packages torch scipy` the option takes the first name; the other names arrive as arguments.
     names = [*(packages or ()), *(further_packages or ())]
     with progress() as on_progress:
-        dataset = data.python_calls(names or ["stdlib"], on_progress=on_progress)
+        dataset = data.python_calls(names or ["stdlib"], split_by=split_by, on_progress=on_progress)
         on_progress(f"writing {out}", 0.0)
         data.write(dataset, out, to, compression=compression)
     _report(dataset, out, as_json)

@@ -7,8 +7,10 @@ from rich.table import Table
 
 from holobind._checks import printable
 from holobind.model import Model
+from holobind.ridge_knn.ridge import MAX_L2_STEPS, MIN_TOLERANCE
 
 N_FREQUENT_LABELS = 5
+MIN_NEAR_DUPLICATES = 0.1  # the fraction of rows from which `train` speaks of near-duplicates
 MAX_CELL_CHARACTERS = 400  # of a value in the table
 # The errors of metadata of other types than holobind writes: a model file may hold any JSON.
 METADATA_ERRORS = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
@@ -18,6 +20,7 @@ Result = TypeVar("Result")
 def description(model: Model) -> dict[str, Any]:
     """What a model is, what it was trained on and how large it is, as JSON values."""
     no_results: dict[str, float] = {}
+    no_notes: list[str] = []
     frequent = model.frequencies.counts.argsort(kind="stable")[::-1][:N_FREQUENT_LABELS].tolist()
     return {
         "summary": summary(model),
@@ -33,6 +36,7 @@ def description(model: Model) -> dict[str, Any]:
         "training rows": model.frequencies.n_rows,
         **model.sizes(),
         "validation": _tolerant(lambda: validation(model.metadata), no_results),
+        "notes": _tolerant(lambda: notes(model.metadata), no_notes),
         "metadata": model.metadata,
     }
 
@@ -56,7 +60,7 @@ def table(described: dict[str, Any]) -> Table:
         f"layer ({n_linear:,})",
         "training data": f"{metadata.get('data') or 'unnamed'}, {described['training rows']:,} rows",
         "seed": _tolerant(lambda: metadata["config"]["seed"], None),
-        "validation": ", ".join(f"{name} {value}" for name, value in described["validation"].items()),
+        "validation": _tolerant(lambda: validation_text(metadata), ""),
         "test": _tolerant(lambda: metric_summary(metadata.get("test") or {}), ""),
         "written by": f"holobind {metadata['holobind']}" if "holobind" in metadata else None,
     }
@@ -66,6 +70,8 @@ def table(described: dict[str, Any]) -> Table:
     for name, value in rows.items():
         if value not in (None, ""):
             shown.add_row(name, _cell(value))
+    for note in described.get("notes", ()):
+        shown.add_row("note", _cell(note))
     return shown
 
 
@@ -121,6 +127,70 @@ def validation(metadata: dict[str, Any]) -> dict[str, float]:
     if isinstance(encoder := metadata.get("encoder"), dict):
         chosen["encoder_weight"] = encoder["weight"]
     return {**({"nDCG@5": round(max(scores), 2)} if scores else {}), **chosen}
+
+
+def validation_text(metadata: dict[str, Any]) -> str:
+    """The results on held-out rows in one line of text; a score of the closed form has its interval of 95 %."""
+    found, held_out = validation(metadata), metadata.get("held_out")
+    parts = [f"{name} {value}" for name, value in found.items()]
+    if isinstance(held_out, dict) and "training" not in metadata:
+        on = f"{held_out['rows']:,} held-out rows"
+        if held_out["groups"] is not None:
+            on += f" of {held_out['groups']:,} groups"
+        interval = f"{held_out['low']:.1f} to {held_out['high']:.1f} on {on}"
+        parts = [f"nDCG@5 {held_out['ndcg']:.2f} ({interval})", *parts[1:]]
+    return ", ".join(parts)
+
+
+def notes(metadata: dict[str, Any]) -> list[str]:
+    """What a user should know of the fit, in sentences: what did not converge or was cut short, and near-duplicates."""
+    found = []
+    ridge, training, held_out = (metadata.get(name) for name in ("ridge", "training", "held_out"))
+    if isinstance(ridge, dict):
+        found += _ridge_notes(ridge)
+    if isinstance(training, dict) and training["history"]:
+        found += _training_notes(training)
+    if isinstance(held_out, dict) and (held_out.get("near_duplicates") or 0) >= MIN_NEAR_DUPLICATES:
+        share = f"{held_out['near_duplicates']:.0%}".replace("%", " %")
+        if held_out["groups"] is None:
+            found.append(
+                f"{share} of rows have a near-duplicate: on new data that has none, scores will be lower than the "
+                "estimate, and other settings may be better; pass groups, so that families of rows are held out as one"
+            )
+        else:
+            found.append(f"{share} of rows have a near-duplicate in another group: larger groups may be needed")
+    return found
+
+
+def _ridge_notes(ridge: dict[str, Any]) -> list[str]:
+    found = []
+    residual, tolerance, tried = ridge["residual"], ridge["tolerance"], ridge["validation"]
+    if not ridge["converged"]:
+        found.append(
+            f"the ridge regression did not converge: after {ridge['iterations']} iterations its relative residual is "
+            f"{residual:.2g}, and {tolerance:.2g} was wanted; a larger l2 converges sooner"
+        )
+    elif "conjugate gradients" in ridge["system"] and tolerance <= MIN_TOLERANCE * (1 + 1e-6):
+        found.append(
+            f"the ridge regression was solved to the smallest relative residual that is tried, {tolerance:.2g}: "
+            "held-out rows gained by every step to it"
+        )
+    if len(tried) > MAX_L2_STEPS:
+        best = max(range(len(tried)), key=lambda i: tried[i][1])
+        if best in (0, len(tried) - 1):
+            found.append(f"l2 {ridge['l2']:.3g} is at the end of the search; a further one may be better: give --l2")
+    return found
+
+
+def _training_notes(training: dict[str, Any]) -> list[str]:
+    config, n_epochs, best = training["config"], len(training["history"]), training["best epoch"]
+    if n_epochs < config["epochs"] and 0 < config["patience"] <= n_epochs - best:
+        return [f"training ended after epoch {n_epochs} of {config['epochs']}: no gain since epoch {best}"]
+    if n_epochs < config["epochs"] and config["time_limit"] is not None:
+        return [f"training was cut short by the time limit in epoch {n_epochs} of {config['epochs']}"]
+    if best == n_epochs and config["metric"] in training["history"][0]:
+        return [f"the last epoch, {n_epochs}, was the best: more epochs may give a better model"]
+    return []
 
 
 def metric_summary(evaluation: dict[str, Any]) -> str:

@@ -22,7 +22,7 @@ from holobind.cli.arguments import (
     print_description,
 )
 from holobind.cli.terminal import claim_outputs, first_process, interrupted, print_json, print_rich, progress
-from holobind.errors import FileError, OptionError, TrainingInterrupted
+from holobind.errors import DataError, FileError, OptionError, TrainingInterrupted
 from holobind.training.config import OPTIONS, Option, TrainConfig, split_options, without_effect
 from holobind.training.state import TrainState
 
@@ -36,6 +36,10 @@ Out = Annotated[Path, typer.Option(help="File of the model.")]
 Log = Annotated[Path | None, typer.Option(help="File to which a line of JSON is added for each epoch.")]
 Plot = Annotated[Path | None, typer.Option(help="PNG of the loss and the validation metric.")]
 Timings = Annotated[Path | None, typer.Option(help="JSON file of the seconds that each step took.")]
+Groups = Annotated[
+    Path | None,
+    typer.Option(help="File with the group of each training row, a line a row: whole groups are held out."),
+]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue where the same command was interrupted.")]
 MODEL_PATH = Path("model.safetensors")
 
@@ -47,6 +51,7 @@ def train(
     log: Log = None,
     plot: Plot = None,
     timings: Timings = None,
+    groups: Groups = None,
     resume: Resume = False,
     format: Format = None,  # noqa: A002
     text_field: TextField = None,
@@ -81,19 +86,21 @@ def train(
     """
     import holobind as hb
     from holobind.cli import plots
-    from holobind.cli.describe import file_size, metric_summary, summary, validation
+    from holobind.cli.describe import file_size, metric_summary, notes, summary, validation, validation_text
     from holobind.data.formats import input_files
+    from holobind.data.text_files import read_lines
 
     config, train_config = split_options({name: _parse(OPTIONS[name], value) for name, value in options.items()})
     checkpoint = Path(f"{out}.checkpoint")
     outputs = {"--out": out, "--log": log, "--plot": plot, "--timings": timings}
     if not config.closed_form:
         outputs["the checkpoint"] = checkpoint
-    inputs = input_files(data) + ([Path(config.word_vectors)] if config.word_vectors else [])
+    inputs = input_files(data) + [Path(file) for file in (config.word_vectors, groups) if file]
     began = time.perf_counter()
     with claim_outputs(outputs, inputs), progress() as report:
         if checkpoint.exists() and not resume and not config.closed_form:
             raise FileError(f"{checkpoint} belongs to an interrupted run; continue it with --resume, or remove it")
+        group_names = None if groups is None else read_lines(groups, max_uncompressed)
         dataset = hb.data.load(
             data,
             format=format,
@@ -104,6 +111,11 @@ def train(
             max_uncompressed=max_uncompressed,
             on_progress=report,
         )
+        if group_names is not None and len(group_names) != len(dataset.train):
+            raise DataError(
+                f"{groups} has {len(group_names):,} lines, and the data has {len(dataset.train):,} training rows; "
+                "give the group of each row in a line of its own"
+            )
         print_description(dataset)
         fields = {} if dataset.layout is None else {"text fields": dataset.layout.fields.text}
         try:
@@ -120,6 +132,7 @@ def train(
                 log=log,
                 quantised=True,
                 max_uncompressed=max_uncompressed,
+                groups=group_names,
             )
         except TrainingInterrupted as stopped:
             raise interrupted(
@@ -153,6 +166,7 @@ def train(
         "training seconds": seconds["training"],
         "validation": validation(model.metadata),
         "test": model.metadata.get("test"),
+        "notes": notes(model.metadata),
     }
     if as_json:
         print_json(result)
@@ -161,9 +175,11 @@ def train(
     times = f"{seconds['training']:.1f} s, {seconds['in all']:.1f} s in all"
     print_rich(f"trained on {len(dataset.train):,} rows in {times}")
     if result["validation"]:
-        print_rich("validation: " + ", ".join(f"{name} {value}" for name, value in result["validation"].items()))
+        print_rich("validation: " + validation_text(model.metadata))
     if evaluation is not None:
         print_rich(f"test, {evaluation.n_rows:,} rows: {metric_summary(model.metadata['test'])}")
+    for note in result["notes"]:
+        print_rich(f"note: {note}")
 
 
 def make_callbacks(report: "ProgressCallback", name: str = "") -> "Callbacks":

@@ -2,7 +2,8 @@
 
 A point is a function. Its text is its name, its arguments and its docstring. Its labels are the names that it calls, of
 those that at least two functions of the corpus call. A hash of the path of a module decides whether its functions are
-in the training or the test split. The same code always gives the same corpus, in the same order.
+in the training or the test split; split by package, a hash of the path of its folder does, so that modules of one
+package are never on both sides. The same code always gives the same corpus, in the same order.
 """
 
 import ast
@@ -19,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from holobind._checks import one_of
 from holobind._types import ProgressCallback
 from holobind.data.cache import cache_dir, skipped
 from holobind.data.csr import from_label_ids
@@ -41,20 +43,27 @@ SKIPPED_FOLDERS = {
     "turtledemo",
 }
 TEST_FRACTION = 0.2  # of the modules
+SPLIT_UNITS = ("module", "package")
 MIN_CALLERS = 2  # functions that call a name, for it to be a label
 MODULES_PER_REPORT = 50
 
 
 def python_calls(
-    packages: Sequence[str] = (STDLIB,), *, cache: bool = True, on_progress: ProgressCallback | None = None
+    packages: Sequence[str] = (STDLIB,),
+    *,
+    split_by: str = "module",
+    cache: bool = True,
+    on_progress: ProgressCallback | None = None,
 ) -> Dataset:
     """Build the corpus from installed packages, or load it from the cache.
 
     packages   names as in `import`; "stdlib" is the standard library
+    split_by   "module" or "package": what is in the training or in the test split as a whole
 
         dataset = python_calls(["torch", "scipy"])
         dataset.train.texts[0], dataset.label_names
     """
+    one_of("python_calls", "split_by", split_by, SPLIT_UNITS)
     files = [(name, file) for package in packages for name, file in _modules(package)]
     if not files:
         raise DataError(f"there is no Python source in {', '.join(packages)}")
@@ -63,6 +72,8 @@ def python_calls(
         sys.version_info[:2],
         [(name, f.stat().st_size, f.stat().st_mtime_ns) for name, f in files],
     ]
+    if split_by != "module":
+        state.append(split_by)
     key = hashlib.blake2b(json.dumps(state).encode(), digest_size=8).hexdigest()
     folder = cache_dir() / "corpora" / f"python-calls-{key}"
     if cache and folder.is_dir():
@@ -70,7 +81,7 @@ def python_calls(
             return replace(load(folder), name="python-calls")
         except DataError:  # the cached corpus is damaged
             shutil.rmtree(folder, ignore_errors=True)
-    dataset = _build(files, on_progress)
+    dataset = _build(files, split_by, on_progress)
     if cache:
         try:
             write(dataset, folder, "npz")
@@ -102,10 +113,10 @@ def _modules(package: str) -> Iterator[tuple[str, Path]]:
                 yield name, file
 
 
-def _build(files: list[tuple[str, Path]], on_progress: ProgressCallback | None) -> Dataset:
+def _build(files: list[tuple[str, Path]], split_by: str, on_progress: ProgressCallback | None) -> Dataset:
     found: dict[str, list[tuple[str, set[str]]]] = {"train": [], "test": []}
     for n_done, (module, file) in enumerate(files):
-        found[split_of_module(module)].extend(functions(file.read_bytes()))
+        found[split_of(module if split_by == "module" else package_of(module))].extend(functions(file.read_bytes()))
         if on_progress and n_done % MODULES_PER_REPORT == 0:
             on_progress("reading Python modules", n_done / len(files))
     n_callers = Counter(call for points in found.values() for _, calls in points for call in calls)
@@ -126,9 +137,18 @@ def _build(files: list[tuple[str, Path]], on_progress: ProgressCallback | None) 
     return Dataset(Split(X, Y, texts["train"]), test, label_names, tfidf.words, "python-calls", tfidf)
 
 
-def split_of_module(module: str) -> str:
-    """The split of a module, decided by a hash of its path."""
-    uniform = int.from_bytes(hashlib.blake2b(module.encode(), digest_size=8).digest(), "big") / 2**64
+def package_of(module: str) -> str:
+    """The folder of a module, as a path relative to the search path; a module that is in no folder is its own.
+
+    >>> package_of("json/decoder.py"), package_of("torch/nn/modules/conv.py"), package_of("ast.py")
+    ('json', 'torch/nn/modules', 'ast.py')
+    """
+    return module.rpartition("/")[0] or module
+
+
+def split_of(path: str) -> str:
+    """The split of a module or a package, decided by a hash of its path."""
+    uniform = int.from_bytes(hashlib.blake2b(path.encode(), digest_size=8).digest(), "big") / 2**64
     return "test" if uniform < TEST_FRACTION else "train"
 
 

@@ -5,6 +5,7 @@ knn_index     search for the nearest training rows
 forest        trees of quantised linear splits; `fit_forest` trains them
 label_tree    trees of linear classifiers over labels; `fit_label_tree` fits them, `tree_choice` weighs them
 fit           all of it from data: the penalty, the neighbours, the trees
+estimate      the score on held-out rows with its interval, and near-duplicates
 network       the network: packed weights and training rows
 encoder       fast outputs of the network
 quantise      weights in two or four bits

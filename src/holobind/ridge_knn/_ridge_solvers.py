@@ -9,7 +9,7 @@ from scipy.sparse import csr_array, diags_array
 from torch import Tensor
 
 from holobind._threads import threaded
-from holobind._types import CsrArray, FloatArray, ProgressCallback, RowIndex
+from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback, RowIndex
 from holobind.codebooks.base import Codebook
 from holobind.data.holdout import MAX_HELD_OUT_ROWS, holdout
 from holobind.errors import OptionError
@@ -30,6 +30,7 @@ class RidgeProblem:
     label_values   label weights, or None
     dual           whether to solve the dual system
     memory         bytes for targets and for blocks of columns
+    groups         ids of the groups that are held out as a whole, or None
     """
 
     X: CsrArray
@@ -40,6 +41,7 @@ class RidgeProblem:
     dual: bool
     memory: int
     on_progress: ProgressCallback
+    groups: IntArray | None = None
 
     def __post_init__(self) -> None:
         X = self.X if self.row_roots is None else csr_array(diags_array(self.row_roots) @ self.X)
@@ -50,7 +52,8 @@ class RidgeProblem:
     def subset(self, rows: RowIndex) -> "RidgeProblem":
         """The same problem on some of the rows."""
         row_roots = None if self.row_roots is None else self.row_roots[rows]
-        return replace(self, X=self.X[rows], Y=self.Y[rows], row_roots=row_roots)
+        groups = None if self.groups is None else self.groups[rows]
+        return replace(self, X=self.X[rows], Y=self.Y[rows], row_roots=row_roots, groups=groups)
 
     def targets(self, rows: slice | RowIndex) -> FloatArray:
         """Targets of some rows, without the weights of rows.  Shapes: -> (rows, columns)"""
@@ -116,7 +119,8 @@ class CholeskySolver:
 
         t_i - x_i W_(without i) = (t_i - x_i W) / (1 - h_i),      h_i = x_i' (X'X + l2)^-1 x_i
 
-    and in the dual, with A = K T and K = (X X' + l2)^-1, the right side is A_i / K_ii.
+    and in the dual, with A = K T and K = (X X' + l2)^-1, the right side is A_i / K_ii. With groups, whole groups are
+    left out, and rows i are blocks of rows: (I - H_gg)^-1 (T_g - X_g W), or K_gg^-1 A_g.
     """
 
     has_tolerance: ClassVar[bool] = False
@@ -126,11 +130,17 @@ class CholeskySolver:
         self.gram = torch.from_numpy(gram(problem.weighted_X.T.tocsr() if problem.dual else problem.weighted_X))
         self.right = torch.from_numpy(problem.right_side())
         n = problem.X.shape[0]
-        self.rows = np.unique(np.linspace(0, n - 1, min(n, MAX_HELD_OUT_ROWS)).astype(np.intp))
+        if problem.groups is None:
+            self.rows = np.unique(np.linspace(0, n - 1, min(n, MAX_HELD_OUT_ROWS)).astype(np.intp))
+        else:
+            rows = np.arange(n) if n <= MAX_HELD_OUT_ROWS else holdout(n, MAX_HELD_OUT_ROWS, 0, problem.groups)[1]
+            self.rows = rows[np.argsort(problem.groups[rows], kind="stable")]  # groups are slices of them
         self.targets = problem.targets(self.rows)
 
     def validate(self, l2: float, tolerance: float) -> float:
         p, rows = self.problem, self.rows
+        if p.groups is not None:
+            return p.ndcg(self.targets - self._group_errors(l2, p.groups[rows]), rows)
         inverse = torch.cholesky_inverse(self._factor(l2, self.gram.dtype))
         solution = (inverse @ self.right.to(inverse.dtype)).to(self.right.dtype).numpy()
         if p.dual:
@@ -142,6 +152,24 @@ class CholeskySolver:
             leverage = np.asarray(X.multiply(product(X, inverse.to(self.gram.dtype).numpy())).sum(1)).reshape(-1, 1)
             errors = (self.targets - product(p.X[rows], solution)) / np.maximum(1 - leverage, 1e-6)
         return p.ndcg(self.targets - errors, rows)
+
+    def _group_errors(self, l2: float, groups: IntArray) -> FloatArray:
+        """Errors of rows by regressions without their groups, which are ascending.  Shapes: -> (rows, columns)"""
+        p, rows = self.problem, self.rows
+        inverse = torch.cholesky_inverse(self._factor(l2, torch.float64))
+        solution = (inverse @ self.right.to(inverse.dtype)).to(self.right.dtype).numpy()
+        K, roots = inverse.numpy(), 1 if p.row_roots is None else p.row_roots[rows, None]
+        errors = solution[rows] if p.dual else (self.targets - product(p.X[rows], solution)) * roots
+        ends = np.flatnonzero(np.append(groups[1:] != groups[:-1], True)) + 1
+        for first, last in zip(np.append(0, ends[:-1]), ends, strict=True):
+            group = rows[first:last]
+            if p.dual:
+                system = K[np.ix_(group, group)]
+            else:
+                X = p.weighted_X[group].astype(np.float64)
+                system = np.eye(len(group)) - X @ (X @ K).T
+            errors[first:last] = np.linalg.solve(system, errors[first:last].astype(np.float64))
+        return np.asarray(errors / roots, np.float32)
 
     def solve(self, l2: float, tolerance: float) -> tuple[FloatArray, int, float]:
         residual = torch.inf
@@ -178,7 +206,7 @@ class ConjugateGradientSolver:
     def __init__(self, problem: RidgeProblem, max_iterations: int, seed: int, start: FloatArray | None) -> None:
         self.problem, self.max_iterations, self.start = problem, max_iterations, start
         n = problem.X.shape[0]
-        self.kept, self.held = holdout(n, max(1, min(MAX_HELD_OUT_ROWS, n // 5)), seed)
+        self.kept, self.held = holdout(n, max(1, min(MAX_HELD_OUT_ROWS, n // 5)), seed, problem.groups)
         self.search: tuple[RidgeProblem, FloatArray, FloatArray] | None = None  # kept rows, right side, solution
 
     def validate(self, l2: float, tolerance: float) -> float:

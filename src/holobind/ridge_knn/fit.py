@@ -18,17 +18,19 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 from torch import Tensor
 
-from holobind._types import CsrArray, ProgressCallback, RowIndex
+from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.calibration import Calibration, calibrate
 from holobind.codebooks import Codebook, OrbitCodebook
 from holobind.data.csr import binary_labels, canonical_csr, checked_csr
 from holobind.data.holdout import MAX_HELD_OUT_ROWS, folds, holdout
 from holobind.errors import OptionError
-from holobind.metrics import ndcg_at_k
+from holobind.metrics import ndcg_at_k, ndcg_of_rows
 from holobind.ridge_knn.encoder import Encoder, rare_label_weights
+from holobind.ridge_knn.estimate import NEAR_DUPLICATE_COSINE, Estimate, estimate, nearest_cosines
 from holobind.ridge_knn.fit_forest import fit_forest
 from holobind.ridge_knn.fit_label_tree import fit_label_tree
 from holobind.ridge_knn.forest import MAX_FEATURES, Forest
@@ -86,6 +88,8 @@ class RidgeKnnFit:
     validation   every setting of the kNN term and the forest that was tried
     trees        the choice of label trees; None if they were not tried
     calibration  of the scores of held-out rows to probabilities; None if no rows were held out, or too few
+    estimate     the score on held-out rows with its interval; None if no rows were held out
+    near_duplicates   the fraction of held-out rows with a kept row of a cosine above 0.9; None if it was not measured
     """
 
     network: RidgeKnn
@@ -93,6 +97,8 @@ class RidgeKnnFit:
     validation: list[KnnChoice]
     calibration: Calibration | None = None
     trees: TreeChoice | None = None
+    estimate: Estimate | None = None
+    near_duplicates: float | None = None
 
     def summary(self) -> dict[str, Any]:
         """How it was fitted, as JSON values for a model's metadata.
@@ -108,7 +114,10 @@ class RidgeKnnFit:
             "validation": [[*astuple(tried)[:-1], round(tried.ndcg or 0.0, 3)] for tried in self.validation],
         }
         trees = {} if self.trees is None else {"label_trees": asdict(self.trees)}
-        return {"ridge": self.solution.summary(), "knn": knn, **trees}
+        held_out = {} if self.estimate is None else {"held_out": self.estimate.summary()}
+        if self.near_duplicates is not None:
+            held_out["held_out"]["near_duplicates"] = round(self.near_duplicates, 4)
+        return {"ridge": self.solution.summary(), "knn": knn, **trees, **held_out}
 
 
 def default_knn_dim(n_labels: int) -> int:
@@ -126,6 +135,7 @@ def fit_ridge_knn(
     rare_label_boost: float = RARE_LABEL_BOOST,
     label_trees: int | None = None,
     seed: int = 0,
+    groups: IntArray | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> RidgeKnnFit:
     """Fit a network to rows of norm 1 and their labels; choose what is None.
@@ -137,10 +147,11 @@ def fit_ridge_knn(
     label_trees        number of label trees; None: 2 where labels are more than the dim and held-out rows gain, else 0,
                        and 0 with knn_weight 0
     seed               of the codebook, the held-out rows and the trees
+    groups             ids from 0 on (`data.holdout.group_ids`): whole groups are held out, not single rows
 
     The number of threads changes the result only as in `solve_ridge`.
 
-    Shapes: X (n, f), Y (n, L)
+    Shapes: X (n, f), Y (n, L), groups (n)
     """
     if knn_weight is not None and not (np.isfinite(knn_weight) and knn_weight >= 0):
         raise OptionError(f"knn_weight must be a finite number, 0 or larger, or None to choose it; got {knn_weight}")
@@ -154,16 +165,17 @@ def fit_ridge_knn(
     ridge = _Ridge(codebook, rare_label_boost, seed, on_progress)
     fitted = _Validated(KnnChoice(0.0, 2.0, 1.0 if knn_weight is None else knn_weight, 0.0))
     calibration: Calibration | None = None
+    estimated: Estimate | None = None
     trees: list[LabelTree] = []
     tree_choice: TreeChoice | None = None
     if X.shape[0] >= MIN_ROWS_TO_VALIDATE:
-        splits = _folds(X.shape[0], seed)
+        splits = _folds(X.shape[0], seed, groups)
         try_forest = knn_weight != 0 and _suits_forest(*X.shape)
         by_default = knn_weight != 0 and suits_trees(X.shape[0], codebook)
         try_trees = (by_default if label_trees is None else label_trees > 0) and all(
             np.diff(Y.indptr)[kept].any() for kept, _ in splits
         )
-        fitted = _validate(ridge, X, Y, splits, l2, knn_weight, try_forest)
+        fitted = _validate(ridge, X, Y, splits, l2, knn_weight, try_forest, groups)
         v, Y_held = _joined(fitted.outputs, fitted.choice)
         found, added = [], None
         for kept, held in splits if try_trees else ():
@@ -173,10 +185,13 @@ def fit_ridge_knn(
             scores, labels = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
             tree_choice, added = choose_trees(codebook, v, Y_held, (scores, labels), may_be_none=label_trees is None)
         calibration = calibrate(lambda k: top_k_with_trees(codebook, v, k, added), Y_held)
+        ndcg = ndcg_of_rows(Y_held, top_k_with_trees(codebook, v, min(5, n_labels), added)[1].numpy())
+        estimated = estimate(ndcg, None if groups is None else groups[np.concatenate([held for _, held in splits])])
         # The tree of a single hold-out is kept, so that the choice costs no tree: the others have the held-out rows.
         trees = trees if len(splits) == 1 else []
         del v
     choice, start, step = fitted.choice, fitted.solution, fitted.step(l2)
+    near_duplicates = fitted.near_duplicates
     fitted = replace(fitted, outputs=[], solution=None)  # which may be large
     solution = ridge.solve(X, Y, *step, start=start)
     del start
@@ -188,7 +203,7 @@ def fit_ridge_knn(
     trees += [fit_label_tree(X, Y, seed=seed + i, on_progress=on_progress) for i in range(len(trees), n_trees)]
     network = ridge.network(solution, X, Y, choice, forest, trees, tree_weight)
     solution = replace(solution, validation=fitted.l2_validation)
-    return RidgeKnnFit(network, solution, fitted.knn_validation, calibration, tree_choice)
+    return RidgeKnnFit(network, solution, fitted.knn_validation, calibration, tree_choice, estimated, near_duplicates)
 
 
 def update_ridge_knn(network: RidgeKnn, X: CsrArray, Y: CsrArray, l2: float | None, n_seen: int) -> RidgeKnn:
@@ -241,6 +256,7 @@ class _Ridge:
         *,
         codebook: Codebook | None = None,
         start: RidgeSolution | None = None,
+        groups: IntArray | None = None,
     ) -> RidgeSolution:
         return solve_ridge(
             X,
@@ -250,11 +266,12 @@ class _Ridge:
             label_weights=_label_weights(Y, self.rare_label_boost),
             tolerance=tolerance,
             seed=self.seed,
+            groups=groups,
             start=start,
             on_progress=self.on_progress,
         )
 
-    def search(self, X: CsrArray, Y: CsrArray, l2: float | None) -> RidgeSolution:
+    def search(self, X: CsrArray, Y: CsrArray, l2: float | None, groups: IntArray | None) -> RidgeSolution:
         """Choose l2, if it is None, and the tolerance with a codebook of a smaller dim, if that saves time.
 
         The best l2 does not depend on crosstalk.
@@ -262,7 +279,7 @@ class _Ridge:
         n_labels = Y.shape[1]
         narrow = n_labels > self.codebook.dim > L2_SEARCH_DIM
         codebook = OrbitCodebook(n_labels, L2_SEARCH_DIM, self.seed) if narrow else self.codebook
-        return self.solve(X, Y, l2, codebook=codebook)
+        return self.solve(X, Y, l2, codebook=codebook, groups=groups)
 
     def network(
         self,
@@ -301,6 +318,12 @@ class _Validated:
     solution: RidgeSolution | None = None
     l2_validation: list[tuple[float, float]] = field(default_factory=list)
 
+    @property
+    def near_duplicates(self) -> float | None:
+        """The fraction of held-out rows with a near-duplicate among kept rows; None without a search."""
+        nearest = [fold.nearest for fold in self.outputs if fold.nearest is not None]
+        return float((np.concatenate(nearest) > NEAR_DUPLICATE_COSINE).mean()) if nearest else None
+
     def step(self, l2: float | None) -> tuple[float | None, float | None]:
         """The chosen penalty and tolerance, or what is given where nothing was validated."""
         return (l2, None) if self.solution is None else (self.solution.l2, self.solution.tolerance)
@@ -315,6 +338,7 @@ class _HeldOutOutputs:
     residuals          mean residuals of the neighbours, by idf_power and similarity_power
     forest             the mean leaf value of the trees, if there are any
     forest_residuals   mean residuals with a forest, by idf_power: without rows that have few features
+    nearest            cosines of the rows with their nearest kept rows, if these were searched
     """
 
     Y: CsrArray
@@ -322,6 +346,7 @@ class _HeldOutOutputs:
     residuals: dict[tuple[float, float], Tensor]
     forest: Tensor | None
     forest_residuals: dict[float, Tensor]
+    nearest: NDArray[np.float64] | None = None
 
     def output(self, choice: KnnChoice) -> Tensor:
         """Shapes: -> (n, d)"""
@@ -340,12 +365,14 @@ def _validate(
     l2: float | None,
     knn_weight: float | None,
     try_forest: bool,
+    groups: IntArray | None,
 ) -> _Validated:
     """Choose the penalty, the tolerance and the settings of the kNN term and the forest on held-out rows.
 
     A smaller tolerance than the first must pay with the kNN term, which makes up for much of what a loose one misses.
     """
-    searched = ridge.search(X[splits[0][0]], Y[splits[0][0]], l2)
+    first_kept = splits[0][0]
+    searched = ridge.search(X[first_kept], Y[first_kept], l2, None if groups is None else groups[first_kept])
     forests = [
         fit_forest(X[kept], Y[kept], n_trees=N_TRIAL_TREES, seed=ridge.seed) if try_forest else None
         for kept, _ in splits
@@ -372,10 +399,10 @@ def _suits_forest(n_rows: int, n_features: int) -> bool:
     return few_features and n_rows >= MIN_ROWS_FOR_FOREST
 
 
-def _folds(n: int, seed: int) -> list[tuple[RowIndex, RowIndex]]:
+def _folds(n: int, seed: int, groups: IntArray | None = None) -> list[tuple[RowIndex, RowIndex]]:
     """(kept, held) rows: the folds of cross-validation with few rows, else one hold-out."""
     n_held = min(MAX_HELD_OUT_ROWS, n // 5)
-    return list(folds(n, n_held, seed)) if n <= MAX_ROWS_FOR_FOLDS else [holdout(n, n_held, seed)]
+    return list(folds(n, n_held, seed, groups)) if n <= MAX_ROWS_FOR_FOLDS else [holdout(n, n_held, seed, groups)]
 
 
 def _label_weights(Y: CsrArray, rare_label_boost: float) -> Any:
@@ -387,17 +414,19 @@ def _held_out_outputs(network: RidgeKnn, X: CsrArray, Y: CsrArray, with_knn: boo
     n = X.shape[0]
     linear = torch.from_numpy(encoder.sum_terms([encoder.linear_term(X)], n, 1.0))
     forest = None if encoder.forest is None else torch.from_numpy(encoder.sum_terms([encoder.forest_term(X)], n))
-    residuals, forest_residuals = {}, {}
+    residuals, forest_residuals, nearest = {}, {}, None
     for idf_power in IDF_POWERS if with_knn else ():
         if search := encoder.build_knn_search(idf_power, with_forest=False):
             neighbours = search(X)
+            if nearest is None:  # without idf weights
+                nearest = nearest_cosines(X, encoder.X, neighbours[1][:, 0])
             for similarity_power in SIMILARITY_POWERS:
                 term = encoder.knn_term(neighbours, similarity_power, 1.0)
                 residuals[idf_power, similarity_power] = torch.from_numpy(encoder.sum_terms([term], n))
         if forest is not None and (search := encoder.build_knn_search(idf_power, with_forest=True)):
             term = encoder.knn_term(search(X), FOREST_SIMILARITY_POWER, 1.0)
             forest_residuals[idf_power] = torch.from_numpy(encoder.sum_terms([term], n))
-    return _HeldOutOutputs(Y, linear, residuals, forest, forest_residuals)
+    return _HeldOutOutputs(Y, linear, residuals, forest, forest_residuals, nearest)
 
 
 def _joined(outputs: list[_HeldOutOutputs], choice: KnnChoice) -> tuple[Tensor, CsrArray]:

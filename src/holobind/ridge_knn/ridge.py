@@ -25,7 +25,7 @@ from torch import Tensor
 
 from holobind._checks import one_of, positive
 from holobind._threads import num_threads
-from holobind._types import CsrArray, FloatArray, ProgressCallback
+from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback
 from holobind.codebooks.base import Codebook
 from holobind.codebooks.registry import default_dim  # noqa: F401 - the size that a regression has by default
 from holobind.data.csr import binary_labels, checked_csr
@@ -107,6 +107,7 @@ def solve_ridge(
     direct: bool | None = None,
     memory: int = DEFAULT_MEMORY,
     seed: int = 0,
+    groups: IntArray | None = None,
     start: RidgeSolution | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> RidgeSolution:
@@ -124,14 +125,16 @@ def solve_ridge(
     system, direct  "primal" or "dual", and whether to factor; by default the cheaper way
     memory          bytes, about, in addition to X, its transpose, W, and in the search for l2 a second W
     seed            of the held-out rows
+    groups          ids from 0 on: l2 and the tolerance are chosen on held-out groups instead of rows
     start           a solution of nearly the same system, which saves iterations of conjugate gradients
 
     The number of threads (torch's) changes the result only where the system is factored, and there by rounding.
 
-    Shapes: X (n, f), Y (n, L), weights (n), label_weights (L) -> W (f, d), bias (d)
+    Shapes: X (n, f), Y (n, L), weights (n), label_weights (L), groups (n) -> W (f, d), bias (d)
     """
     started = time.perf_counter()
     _check_options(l2, bias, tolerance, max_iterations, system, memory)
+    groups = _check_groups(groups, X.shape[0], weights)
     X, Y, row_roots, label_values = _check_data(X, Y, codebook, weights, label_weights)
     mean_square = float(X.data @ X.data) / X.shape[0] or 1.0
     constant = bias * mean_square**0.5
@@ -142,7 +145,7 @@ def solve_ridge(
     # The diagonal preconditions the primal better: at f = 3 n both take the same time, at f = 8 n the dual takes half.
     system = system or ("primal" if X.shape[1] <= (1 if direct else 4) * X.shape[0] else "dual")
     report = on_progress or (lambda *_: None)
-    problem = RidgeProblem(X, Y, codebook, row_roots, label_values, system == "dual", memory, report)
+    problem = RidgeProblem(X, Y, codebook, row_roots, label_values, system == "dual", memory, report, groups)
     first_guess = None
     if start is not None and not problem.dual and not problem.targets_are_labels:
         wanted = X.shape[1] - bool(bias), codebook.dim
@@ -273,6 +276,18 @@ def _check_data(
         if not len(row_roots):
             raise OptionError("solve_ridge: all weights are 0; at least one must be positive")
     return X, Y, row_roots, label_values
+
+
+def _check_groups(groups: IntArray | None, n: int, weights: FloatArray | None) -> IntArray | None:
+    """Groups without those of rows of weight 0; None where they are one group."""
+    if groups is None:
+        return None
+    groups = np.asarray(groups)
+    if groups.shape != (n,) or groups.dtype.kind not in "iu" or (n and groups.min() < 0):
+        raise ShapeError(f"solve_ridge: groups must be {n} ids, 0 or larger; got {groups.dtype} {groups.shape}")
+    if weights is not None and len(weights) == n:
+        groups = groups[np.asarray(weights) > 0]
+    return groups if len(groups) and (groups != groups[0]).any() else None
 
 
 def _check_weights(name: str, weights: FloatArray | None, n: int) -> FloatArray | None:

@@ -43,6 +43,7 @@ class Inputs:
     encoder: "EncoderFeatures | None" = None
     summary: dict[str, Any] = field(default_factory=dict)
     max_uncompressed: int | None = None  # bytes of the file of word vectors
+    groups: IntArray | None = None  # of rows, for the hold-out
 
     @property
     def Y(self) -> CsrArray:  # noqa: N802

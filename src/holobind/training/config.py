@@ -370,6 +370,7 @@ COMMAND_LINE_ONLY = {
     "log": "the estimator has `verbose`",
     "plot": "`model_.metadata` has the values",
     "timings": "`model_.metadata` has them until it is saved",
+    "groups": "an argument of `fit`",
     "resume": "`fit` starts anew, as everywhere in scikit-learn",
     "quiet": "the estimator has `verbose`",
     "json": "output format",

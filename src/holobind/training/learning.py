@@ -22,6 +22,7 @@ from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.data import Split, Tfidf
 from holobind.data.batches import ExampleRows, Examples, SparseExamples, ragged_labels
 from holobind.data.csr import normalise_rows
+from holobind.data.holdout import group_ids
 from holobind.errors import DataError
 from holobind.heads import HolographicHead
 from holobind.model import Model
@@ -79,6 +80,7 @@ def learn(
     log: Path | None = None,
     quantised: bool = False,
     max_uncompressed: int | None = None,
+    groups: Any = None,
 ) -> Model:
     """Make a model from a split of a dataset.
 
@@ -88,6 +90,8 @@ def learn(
     quantised  whether the closed form without kNN has quantised weights, as with kNN: a smaller file, and calibrated
                probabilities. By default it has float32 weights, as `partial_fit` needs them
     max_uncompressed   bytes to which a compressed file of word vectors may expand, see `data.load`
+    groups     a name or number for each row: what is chosen is chosen on held-out groups, as with scikit-learn's
+               GroupShuffleSplit. Give them where rows of one origin resemble each other and new rows have other origins
     """
     began = time.perf_counter()
     config, callbacks = config or ModelConfig(), callbacks or Callbacks()
@@ -96,6 +100,8 @@ def learn(
     if label_names is not None:
         encode_lines(label_names)  # names that no file can store are refused now, not after the training
     inputs = read_inputs(split, config, tfidf, callbacks.on_solve, max_uncompressed)
+    if groups is not None:
+        inputs = replace(inputs, groups=group_ids(groups, len(split)))
     if config.uses_knn or config.label_trees or (quantised and config.can_use_knn):
         model, summary = _learn_ridge_knn(inputs, config, label_names, callbacks)
     elif config.closed_form:
@@ -181,6 +187,7 @@ def _learn_ridge_knn(
         rare_label_boost=config.rare_label_boost,
         label_trees=config.label_trees,
         seed=config.seed,
+        groups=inputs.groups,
         on_progress=callbacks.on_solve,
     )
     network = fitted.network
@@ -195,7 +202,7 @@ def _learn_ridge(
 ) -> tuple[Model, dict[str, Any]]:
     """The closed form alone: a linear network set to the ridge regression."""
     model = build(inputs, config, label_names)
-    summary = _solve_linear_path(model, inputs.X, inputs.Y, config, callbacks, model.frequencies.counts)
+    summary = _solve_linear_path(model, inputs.X, inputs.Y, config, callbacks, model.frequencies.counts, inputs.groups)
     return model, {"ridge": summary}
 
 
@@ -218,9 +225,12 @@ def _train(
         examples = model.examples(inputs.X)
     else:
         examples = inputs.tokenizer.encode(inputs.split.texts or [], config.max_tokens, cache=True)
+    split_by = len(inputs.split), train_config.validation_fraction, train_config.seed, inputs.groups
     if config.starts_from_ridge:  # a start that has seen the held-out rows would make every later epoch look worse
-        kept, held = loop.validation_split(len(inputs.split), train_config.validation_fraction, train_config.seed)
-        summary["ridge"] = _solve_linear_path(model, inputs.X[kept], inputs.Y[kept], config, callbacks)
+        kept, held = loop.validation_split(*split_by)
+        kept_groups = None if inputs.groups is None else inputs.groups[kept]
+        X, Y = inputs.X[kept], inputs.Y[kept]
+        summary["ridge"] = _solve_linear_path(model, X, Y, config, callbacks, groups=kept_groups)
         _choose_temperature(model, examples, inputs.Y, held if len(held) else kept)
     state = loop.fit(
         model,
@@ -233,8 +243,9 @@ def _train(
         on_progress=callbacks.on_train,
         warm_start=config.starts_from_ridge,
         options=asdict(config),
+        groups=inputs.groups,
     )
-    held = loop.validation_split(len(inputs.split), train_config.validation_fraction, train_config.seed)[1]
+    held = loop.validation_split(*split_by)[1]
     if len(held):  # the best epoch was chosen on them, but by one metric only
         model.calibrate(ExampleRows(examples, held), inputs.Y[held])
     summary["training"] = {
@@ -257,7 +268,13 @@ def _linear_path(model: Model) -> tuple[Tensor, Tensor]:
 
 
 def _solve_linear_path(
-    model: Model, X: CsrArray, Y: CsrArray, config: ModelConfig, callbacks: Callbacks, counts: IntArray | None = None
+    model: Model,
+    X: CsrArray,
+    Y: CsrArray,
+    config: ModelConfig,
+    callbacks: Callbacks,
+    counts: IntArray | None = None,
+    groups: IntArray | None = None,
 ) -> dict[str, Any]:
     """Set x W + b of a model to the closed form, and return the solver's summary.
 
@@ -274,6 +291,7 @@ def _solve_linear_path(
         config.l2,
         label_weights=label_weights,
         seed=config.seed,
+        groups=groups,
         on_progress=callbacks.on_solve,
     )
     with torch.no_grad():

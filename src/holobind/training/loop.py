@@ -30,7 +30,7 @@ from torch.optim import Optimizer
 
 from holobind import metrics
 from holobind._files import add_lines
-from holobind._types import CsrArray, RowIndex
+from holobind._types import CsrArray, IntArray, RowIndex
 from holobind.data.batches import Examples, length_buckets, prediction_batches, ragged_labels
 from holobind.data.csr import checked_csr, take_rows
 from holobind.data.holdout import MAX_HELD_OUT_ROWS, holdout
@@ -63,6 +63,7 @@ def fit(
     warm_start: bool = False,
     constant_rate: bool = False,
     options: Mapping[str, Any] | None = None,
+    groups: IntArray | None = None,
     fabric: Fabric | None = None,
 ) -> TrainState:
     """Train `model` in place; it ends with the weights of its best epoch.
@@ -74,6 +75,7 @@ def fit(
     warm_start      the model was trained or solved before: if no epoch is better than its start, it ends unchanged
     constant_rate   keep the learning rate at its peak, for one pass over each of many portions of data
     options         of the model; a run is resumed only with the same ones
+    groups          ids from 0 on (`data.holdout.group_ids`): whole groups are held out, not single rows
 
     Under torchrun all processes call it with the same arguments; the checkpoint is on a file system that they share.
     """
@@ -82,7 +84,7 @@ def fit(
     Y = checked_csr(Y, "Y", model.n_labels)
     config = (config or TrainConfig()).resolve(len(examples))
     fabric = fabric or launch(config.precision, sparse=bool(sparse_weights(model)))
-    run = _Run(model, examples, Y, config, fabric, on_progress)
+    run = _Run(model, examples, Y, config, fabric, on_progress, groups)
     run.checkpoint, run.log, run.checkpoint_seconds = checkpoint, log if run.is_main else None, checkpoint_seconds
     run.warm_start, run.constant_rate, run.options = warm_start, constant_rate, dict(options or {})
     if resume and checkpoint is not None:
@@ -110,9 +112,9 @@ def launch(precision: str = "32-true", *, sparse: bool = True) -> Fabric:
     return fabric
 
 
-def validation_split(n: int, fraction: float, seed: int) -> tuple[RowIndex, RowIndex]:
-    """Rows to train on and rows held out for validation, both ascending."""
-    return holdout(n, min(MAX_HELD_OUT_ROWS, int(n * fraction)), [seed, 1])
+def validation_split(n: int, fraction: float, seed: int, groups: IntArray | None = None) -> tuple[RowIndex, RowIndex]:
+    """Rows to train on and rows held out for validation, both ascending; with groups, whole groups are held out."""
+    return holdout(n, min(MAX_HELD_OUT_ROWS, int(n * fraction)), [seed, 1], groups)
 
 
 class _Run:
@@ -131,11 +133,13 @@ class _Run:
         config: TrainConfig,
         fabric: Fabric,
         on_progress: TrainCallback | None,
+        groups: IntArray | None = None,
     ) -> None:
         self.model, self.examples, self.Y, self.config, self.fabric = model, examples, Y, config, fabric
         self.is_main = fabric.global_rank == 0
         self.on_progress = on_progress if self.is_main and on_progress else lambda state, config: None
-        self.kept, self.held_out = validation_split(len(examples), config.validation_fraction, config.seed)
+        self.groups = groups
+        self.kept, self.held_out = validation_split(len(examples), config.validation_fraction, config.seed, groups)
         assert config.epochs is not None and config.batch_size is not None
         self.epochs, self.batch_size = config.epochs, config.batch_size
         self.state = TrainState(steps=-(-len(self.kept) // self.batch_size))
@@ -310,6 +314,8 @@ class _Run:
             "examples": checkpoints.examples_fingerprint(self.examples),
             "labels": checkpoints.csr_fingerprint(self.Y.shape, self.Y.indptr, self.Y.indices),
         }
+        if self.groups is not None:
+            found["groups"] = checkpoints.checksum(self.groups)
         return json.loads(json.dumps(found, default=str))  # JSON has no tuples
 
     def write(self) -> None:
