@@ -81,9 +81,7 @@ def serve(
     from holobind.serve.settings import Settings
 
     if bool(models) == demo:
-        raise OptionError(
-            "give model files, or --demo" if not models else "--demo serves its own model; leave out MODEL"
-        )
+        raise OptionError("--demo serves its own model; leave out MODEL" if demo else "give model files, or --demo")
     settings = Settings(
         host=host,
         port=port,

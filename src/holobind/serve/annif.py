@@ -145,8 +145,8 @@ def routes(service: Service) -> APIRouter:
         scores = ranking.scores.clip(0, 1) if ranking.probabilities is None else ranking.probabilities
         return [
             [
-                {"uri": subjects.uri(i), "label": subjects.name(i), "notation": None, "score": round(score, 6)}
-                for i, score in zip(ids, row, strict=True)
+                {"uri": subjects.uri(i), "label": subjects.name(i), "notation": None, "score": score}
+                for i, score in zip(ids, (round(score, 6) for score in row), strict=True)
                 if score >= threshold and score > 0 and not empty
             ]
             for ids, row, empty in zip(ranking.ids.tolist(), scores.tolist(), ranked.empty, strict=True)

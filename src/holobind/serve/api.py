@@ -11,7 +11,7 @@ from holobind.serve import metrics, schemas
 from holobind.serve.guard import check_token
 from holobind.serve.problems import Problem
 from holobind.serve.registry import Version
-from holobind.serve.service import Service, label_rows
+from holobind.serve.service import Service, check_characters, label_rows
 
 MAX_SEARCH_RESULTS = 100
 CANNOT_LEARN = (
@@ -124,6 +124,7 @@ def learn_documents(service: Service, version: Version, documents: list[dict[str
     if service.journal is None:
         raise Problem(501, CANNOT_LEARN)
     model = version.model
+    service.check_rows(len(documents))
     for document in documents:
         if ("text" in document) == ("features" in document):
             raise Problem(422, "each document has a text, or features")
@@ -132,9 +133,9 @@ def learn_documents(service: Service, version: Version, documents: list[dict[str
         else:
             service.features(version, [document["features"]])
         for field in ("labels", "rejected"):
+            check_characters(document.get(field, []))
             known = [label for label in document.get(field, []) if isinstance(label, int) or field == "rejected"]
             label_ids(field, known, model.n_labels, model.label_names)  # a name that is new is a new label
-    service.check_rows(len(documents))
     service.journal.add(version.id, version.digest[:16], documents)
     return {"accepted": len(documents), "learned": False, "version": version.digest[:16]}
 

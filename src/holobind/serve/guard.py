@@ -107,9 +107,7 @@ class Guard:
     def _check(self, path: str, headers: Headers) -> None:
         settings = self.settings
         if not settings.answers(headers.get("host", "")):
-            raise Problem(
-                400, "this server does not answer under the name in the Host header; allow it with --allow-host"
-            )
+            raise Problem(400, "this server does not have the name in the Host header; allow it with --allow-host")
         if settings.token is not None and path not in OPEN_PATHS and not path.startswith(OPEN_PREFIX):
             check_token(settings.token, headers)
         if self.metrics.running > settings.max_requests and path not in ("/healthz", "/readyz"):

@@ -15,10 +15,10 @@ WORD = re.compile(r"[^\W\d_]+")
 FUNCTION_WORDS = {
     "en": "the of and to in a is that it for was on with as be by at this are from or an which not have had but they "
     "his her she he you we were been has their its will would can there what all if who when so no more about into",
-    "de": "der die das und in den von zu mit ist im für des auf dem nicht ein eine als auch es an werden aus er hat dass "
-    "sie nach wird bei einer um am sind noch wie einem über einen so zum war haben nur oder aber vor zur bis mehr durch",
-    "fr": "le la les de des du et en un une est que qui dans pour sur au par avec il elle ne pas plus ce se sont son sa "
-    "ses aux mais ou nous vous ils été cette ces leur leurs être à où comme tout entre sans",
+    "de": "der die das und in den von zu mit ist im für des auf dem nicht ein eine als auch es an werden aus er hat "
+    "dass sie nach wird bei einer um am sind noch wie einem über einen so zum war haben nur oder aber vor zur bis durch",
+    "fr": "le la les de des du et en un une est que qui dans pour sur au par avec il elle ne pas plus ce se sont son "
+    "sa ses aux mais ou nous vous ils été cette ces leur leurs être à où comme tout entre sans",
     "es": "el la los las de del y en un una que es por con para se su al lo como más pero sus le ya o este sí porque "
     "esta entre cuando muy sin sobre también me hasta hay donde han no son fue",
     "it": "il lo la i gli le di del della dei delle e in un una che è per con si da dal al alla non sono come più ma "

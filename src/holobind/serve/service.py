@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from holobind.explanation import Explanation
 
 NO_KNOWN_WORD, NO_FEATURES = "no known word", "no features"
+FEATURE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 FLOAT32_MAX = 3.4028235e38
 MAX_PARTS, MAX_NEIGHBOURS = 50, 10  # of an explanation
 log = logging.getLogger("holobind.serve")
@@ -84,6 +86,7 @@ class Service:
         if longest > self.settings.max_text_characters:
             limit = self.settings.max_text_characters
             raise Problem(413, f"a text has at most {limit:,} characters, got {longest:,}; divide it")
+        check_characters(texts)
         return list(texts)
 
     def features(self, version: Version, rows: "Sequence[dict[str, float]]") -> CsrArray:
@@ -124,18 +127,23 @@ class Service:
         return {} if self.settings.vocabulary is None else read_vocabulary(self.settings.vocabulary)
 
 
+def check_characters(texts: Sequence[object]) -> None:
+    """Refuse half a surrogate pair, which JSON can write and no file can."""
+    for text in texts:
+        if isinstance(text, str) and not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError as error:
+                raise Problem(422, f"a text has half a surrogate pair at character {error.start}; remove it") from error
+
+
 def feature_matrix(rows: "Sequence[dict[str, float]]", n_features: int) -> CsrArray:
     """Rows {"12": 0.5} as a matrix; a DataError names the feature that is not one.  Shapes: -> sparse (rows, f)"""
     parsed: list[dict[int, float]] = []
     for row in rows:
         values: dict[int, float] = {}
         for key, value in row.items():
-            if (
-                len(key) > 10
-                or not (key.isascii() and key.isdecimal())
-                or str(int(key)) != key
-                or int(key) >= n_features
-            ):
+            if not FEATURE_ID.fullmatch(key) or int(key) >= n_features:
                 raise DataError(f"feature {key[:20]!r} is not an id from 0 to {n_features - 1}")
             if not abs(value) < FLOAT32_MAX:
                 raise DataError(f"feature {key} has a value that is not a float32 number")
@@ -162,7 +170,7 @@ def label_rows(version: Version, ranked: Ranked, threshold: float) -> list[dict[
                 **({} if probability is None else {"probability": round(probability, 4)}),
             }
             for score, label, probability in zip(row_scores, row_ids, row_p, strict=True)
-            if not threshold or (score if probability is None else probability) >= threshold
+            if not threshold or (round(score, 6) if probability is None else round(probability, 4)) >= threshold
         ]
         found.append({"labels": [], "unknown": unknown} if empty else {"labels": labels})
     return found

@@ -60,9 +60,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.token is not None and (len(self.token) < MIN_TOKEN_CHARACTERS or not self.token.isascii()):
-            raise OptionError(
-                f"the token must have at least {MIN_TOKEN_CHARACTERS} ASCII characters; make a longer one"
-            )
+            raise OptionError(f"the token must have at least {MIN_TOKEN_CHARACTERS} ASCII characters; make it longer")
         if not self.is_loopback and self.token is None and not self.open:
             raise OptionError(
                 f"host {self.host} can be reached from other machines; give a token, or allow everybody with --open"
