@@ -16,7 +16,7 @@ FUNCTION_WORDS = {
     "en": "the of and to in a is that it for was on with as be by at this are from or an which not have had but they "
     "his her she he you we were been has their its will would can there what all if who when so no more about into",
     "de": "der die das und in den von zu mit ist im für des auf dem nicht ein eine als auch es an werden aus er hat "
-    "dass sie nach wird bei einer um am sind noch wie einem über einen so zum war haben nur oder aber vor zur bis durch",
+    "dass sie nach wird bei einer um am sind noch wie einem über einen so zum war haben nur oder aber vor zur bis",
     "fr": "le la les de des du et en un une est que qui dans pour sur au par avec il elle ne pas plus ce se sont son "
     "sa ses aux mais ou nous vous ils été cette ces leur leurs être à où comme tout entre sans",
     "es": "el la los las de del y en un una que es por con para se su al lo como más pero sus le ya o este sí porque "
@@ -48,9 +48,7 @@ LANGUAGES = {code: frozenset(words.split()) for code, words in FUNCTION_WORDS.it
 def detect(text: str, languages: Sequence[str]) -> list[tuple[str | None, float]]:
     """The score of each of some languages, the best first, and of None: that it is none of them."""
     words = [word.lower() for word in WORD.findall(text[:MAX_CHARACTERS])]
-    scores: list[tuple[str | None, float]] = []
-    for code in dict.fromkeys(languages):
-        share = sum(word in LANGUAGES[code] for word in words) / max(len(words), 1)
-        scores.append((code, min(share / TYPICAL_SHARE, 1.0)))
-    scores.sort(key=lambda pair: -pair[1])
+    shares = {code: sum(word in LANGUAGES[code] for word in words) / max(len(words), 1) for code in languages}
+    best_first = sorted(shares, key=lambda code: -shares[code])
+    scores: list[tuple[str | None, float]] = [(code, min(shares[code] / TYPICAL_SHARE, 1.0)) for code in best_first]
     return [*scores, (None, 1.0 - max((score for _, score in scores), default=0.0))]
