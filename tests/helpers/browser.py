@@ -87,7 +87,8 @@ class Page:
     def point(self, selector):
         """Move the mouse to the middle of an element."""
         x, y = self.js(
-            f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'center'}});"
+            f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
+            "e.scrollIntoView({block: 'center'});"
             "const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2] })()"
         )
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
@@ -129,7 +130,7 @@ def browser():
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         process = subprocess.Popen(
             [find_chromium(), *FLAGS, f"--user-data-dir={profile}"],
-            preexec_fn=connect,
+            preexec_fn=connect,  # noqa: PLW1509 two calls of dup2
             pass_fds=(3, 4),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

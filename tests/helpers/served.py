@@ -11,6 +11,7 @@ import urllib.request
 from contextlib import contextmanager
 
 START_SECONDS = 120
+TOKEN = "a-token-of-more-than-16-characters"
 
 
 def free_port():
@@ -45,3 +46,11 @@ def served(*arguments, log=subprocess.DEVNULL, **environment):
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
             process.wait(60)
+
+
+def wait_until(condition):
+    """Wait until a condition is true."""
+    last = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < last, "it never became true"
+        time.sleep(0.005)

@@ -7,11 +7,10 @@ import pytest
 pytest.importorskip("fastapi", reason="holobind[serve] is not installed")
 
 from helpers.models import build, text_model
+from helpers.served import TOKEN
 from starlette.testclient import TestClient
 
 from holobind.serve import Settings, create_app
-
-TOKEN = "a token of more than 16 characters"
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ SIGHUP            read all model files again, without dropping a request
 
 import asyncio
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ from types import FrameType
 
 import uvicorn
 
+from holobind.errors import OptionError
 from holobind.serve import create_app
 from holobind.serve.service import Service
 from holobind.serve.settings import Settings
@@ -38,12 +40,11 @@ def run(paths: list[Path], settings: Settings, on_start: Callable[[str], None] |
 
     on_start   called with the address, once models are loaded
     """
+    listening = bind(settings.host, settings.port)
     app = create_app(paths, settings)
     service: Service = app.state.service
     config = uvicorn.Config(
         app,
-        host=settings.host,
-        port=settings.port,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -70,7 +71,7 @@ def run(paths: list[Path], settings: Settings, on_start: Callable[[str], None] |
                 task.add_done_callback(running.discard)
 
             loop.add_signal_handler(signal.SIGHUP, reload)
-        await server.serve()
+        await server.serve([listening])
 
     # uvicorn sends the signal that ended it again, once requests are answered: SIGTERM then ends nothing.
     before = signal.signal(signal.SIGTERM, lambda *_: None)
@@ -78,3 +79,17 @@ def run(paths: list[Path], settings: Settings, on_start: Callable[[str], None] |
         asyncio.run(serve())
     finally:
         signal.signal(signal.SIGTERM, before)
+        listening.close()
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket at an address, before models are loaded; an OptionError if it is taken, or is none of this machine."""
+    try:
+        (family, *_, address), *_ = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        made = socket.socket(family, socket.SOCK_STREAM)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+    except OSError as error:
+        reason = error.strerror or error
+        raise OptionError(f"cannot listen at {host} port {port}: {reason}; choose another host or port") from error
+    return made

@@ -149,8 +149,8 @@ function showExplanation(found) {
   $("near").replaceChildren(...found.neighbours.slice(0, 6).map((each) => {
     const has = each.has_label ? `has ${found.label}` : `lacks ${found.label}`;
     return element("li", { className: each.has_label ? "has" : "", children: [
-      element("b", { text: each.in_common.join(" ") || `row ${each.row}` }),
-      element("span", { className: "note", text: ` row ${each.row}, ${has}: ${each.labels.join(", ")}` }),
+      element("b", { text: each.labels.join(", ") || "no labels" }),
+      element("span", { className: "note", text: ` row ${each.row}, ${has}; in common: ${each.in_common.join(" ")}` }),
     ] });
   }));
 }
