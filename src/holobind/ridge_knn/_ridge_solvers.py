@@ -17,7 +17,6 @@ from holobind.metrics import ndcg_at_k
 from holobind.ridge_knn._kernels import conjugate_gradients
 from holobind.ridge_knn._linalg import BLOCK_COLUMNS, gram, product
 
-
 MAX_TARGET_BYTES = 1 << 28  # of the targets of some rows
 
 
