@@ -1,5 +1,6 @@
 """The pages in a real browser: type, point, exclude, teach, many texts, dark mode, 400 pixels, keyboard."""
 
+import os
 import re
 from pathlib import Path
 
@@ -38,18 +39,16 @@ def test_symbols_answer_as_the_vocabulary_does(client):
     assert [each["name"] for each in found["answers"]] == [each.name for each in expected]
     assert [each["response"] for each in found["answers"]] == pytest.approx([e.response for e in expected], abs=1e-4)
     assert found["noise"] == pytest.approx((2 / 64) ** 0.5, rel=0.3)
-    for wrong, said in (
-        ("red*", "position"),
-        ("a + " * 201 + "a", None),
-        (" + ".join(f"n{i}" for i in range(201)), "200"),
-    ):
+    for wrong, said in (("red*", "position"), (" + ".join(f"n{i}" for i in range(201)), "at most 200 names")):
         answer = client.post("/v1/symbols", json={**body, "statement": wrong})
-        assert answer.status_code == (422 if said else 200) or "not among" in answer.text
-        assert said is None or said in answer.json()["detail"]
+        assert answer.status_code == 422
+        assert said in answer.json()["detail"]
 
 
 @pytest.fixture(scope="module")
 def address(model_files, tmp_path_factory):
+    if not os.environ.get("HOLOBIND_BROWSER"):
+        pytest.skip("the browser is tested with HOLOBIND_BROWSER=1")
     if find_chromium() is None:
         pytest.skip("no Chromium is installed; Debian's package chromium has one")
     with served(*model_files, "--journal", tmp_path_factory.mktemp("journal"), HOLOBIND_TOKEN=TOKEN) as (found, _):
