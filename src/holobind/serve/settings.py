@@ -21,7 +21,7 @@ class Settings:
     origins              of pages of other servers that may read answers (CORS)
     vocabulary           file with a URI and a name for each label, for clients of Annif
     language             of the texts, which clients of Annif ask for
-    journal              directory of the corrections; None: beside each model file
+    journal              directory of the corrections; None: none are kept, and `learn` answers 501
     max_body_bytes       of a request
     max_text_characters  of a text
     max_rows             of a request
