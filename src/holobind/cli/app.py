@@ -12,6 +12,7 @@ from holobind.cli import inspect as inspect_cli
 from holobind.cli import predict as predict_cli
 from holobind.cli import report as report_cli
 from holobind.cli import restrict as restrict_cli
+from holobind.cli import serve as serve_cli
 from holobind.cli import symbols as symbols_cli
 from holobind.cli import train as train_cli
 from holobind.cli import warm as warm_cli
@@ -36,7 +37,10 @@ def _options(
         raise typer.Exit
 
 
-MODEL_VERBS = (train_cli, predict_cli, explain_cli, report_cli, inspect_cli, restrict_cli, compare_cli, warm_cli)
+MODEL_VERBS = (
+    *(train_cli, predict_cli, explain_cli, report_cli, inspect_cli, restrict_cli, compare_cli),
+    *(serve_cli, warm_cli),
+)
 for verbs in (symbols_cli, *MODEL_VERBS):
     app.add_typer(verbs.app)
 app.add_typer(data_cli.app, name="data")
