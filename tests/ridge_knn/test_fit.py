@@ -17,6 +17,7 @@ from holobind.metrics import ndcg_at_k
 from holobind.ridge_knn import KnnChoice, fit, fit_ridge_knn, tree_choice, update_ridge_knn
 from holobind.ridge_knn import ridge as ridge_module
 from holobind.ridge_knn.fit_forest import N_TREES
+from holobind.ridge_knn.fit_label_tree import fit_label_tree
 
 
 def test_the_best_choice_that_was_tried_is_taken():
@@ -201,6 +202,7 @@ def test_as_many_label_trees_are_fitted_as_are_wanted(n_trees, rows, options):
             assert set(labels) <= set(Y.indices.tolist())
         else:
             assert labels == np.unique(Y.indices).tolist()
+            assert torch.equal(tree.scales, fit_label_tree(X, Y, seed=i).scales)  # of all rows
     trees = [tree.scales.tolist() for tree in found.network.trees()]
     assert all(one != other for i, one in enumerate(trees) for other in trees[:i])
 
