@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: setup demo test paper bench-deps boundscheck campaign options-table constraints audit clean
+.PHONY: setup demo serve test test-browser paper bench-deps boundscheck campaign options-table constraints audit clean
 
 setup: $(READY)
 
@@ -32,6 +32,14 @@ test: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest
+
+# The pages of `holobind serve` in a real browser: Chromium and Playwright must be installed.
+test-browser: setup
+	HOLOBIND_BROWSER=1 $(BIN)/pytest tests/serve/test_pages.py
+
+# A model of python-calls behind a page at http://127.0.0.1:8000
+serve: setup
+	$(BIN)/holobind serve --demo
 
 # The tests with every index of compiled code checked; that code is compiled anew, into a cache of its own.
 boundscheck: setup
