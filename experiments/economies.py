@@ -33,7 +33,7 @@ from holobind import metrics
 from holobind._types import CsrArray, FloatArray
 from holobind.data import Split
 from holobind.data.csr import normalise_rows, scale_columns
-from holobind.ridge_knn import fit, fit_forest, knn_index
+from holobind.ridge_knn import fit, fit_forest, knn_index, tree_choice
 
 RESULTS = Path(__file__).parent / "results" / "economies.jsonl"
 MAX_LOSS = 0.1  # points that an economy may cost
@@ -230,7 +230,7 @@ ECONOMIES = {
         Economy(
             "trees for few labels",
             "none",
-            {f"{FIT}:_suits_trees": lambda n, codebook: n >= fit.MIN_ROWS_FOR_TREES},
+            {f"{FIT}:suits_trees": lambda n, codebook: n >= tree_choice.MIN_ROWS_FOR_TREES},
             "tried",
             lambda shape: shape.is_one_hot,
         ),
