@@ -234,7 +234,14 @@ ECONOMIES = {
             "tried",
             lambda shape: shape.is_one_hot,
         ),
-        Economy("text features", "40,000", {"data.tfidf:MAX_FEATURES": WITHOUT_LIMIT}, "all", _texts, text=True),
+        Economy(
+            "text features",
+            "40,000 to 80,000",
+            {"data.tfidf:MIN_FEATURES_KEPT": WITHOUT_LIMIT},
+            "all",
+            _texts,
+            text=True,
+        ),
         Economy("features a text", "100", {"data.tfidf:MAX_FEATURES_PER_TEXT": 1 << 30}, "all", _texts, text=True),
     )
 }

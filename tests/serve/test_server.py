@@ -18,7 +18,9 @@ PREDICT, ROW = "/v1/models/rows/predict", {"features": {"1": 1.0}}
 
 def post(address, path, body, **headers):
     sent = urllib.request.Request(
-        f"{address}{path}", json.dumps(body).encode(), {"Content-Type": "application/json", **headers}
+        f"{address}{path}",
+        b"" if body is None else json.dumps(body).encode(),  # a body that nobody reads may reset the connection
+        {"Content-Type": "application/json", **headers},
     )
     with urllib.request.urlopen(sent, timeout=60) as answer:
         return json.load(answer)
