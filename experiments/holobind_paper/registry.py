@@ -76,7 +76,7 @@ class Planned:
 def plan(out: Path, seed: int = 0, quick: bool = False, data: Path | None = None) -> list[Planned]:
     """All networks of all tables in the order in which `run_all` trains them: small datasets first, then by table.
 
-    It loads no dataset: whether a cell is finished is told from its settings and the version of the code.
+    It loads no dataset: whether a cell is finished follows from its settings and the version of the code.
     """
     from holobind_paper import cells, jobs, training
 

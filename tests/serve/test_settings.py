@@ -1,4 +1,4 @@
-"""A server is safe unless told otherwise."""
+"""A server is safe by default."""
 
 import pytest
 

@@ -2,14 +2,17 @@
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from holobind.cli.terminal import set_quiet
+from holobind.errors import DataError
 
 if TYPE_CHECKING:
-    from holobind.data import Dataset
+    from holobind._types import ProgressCallback
+    from holobind.data import Dataset, Split
+    from holobind.model import Model
 
 Data = Annotated[
     Path,
@@ -34,7 +37,7 @@ Format = Annotated[
     str | None,
     typer.Option(
         "--format",
-        help="csv, tsv, jsonl, annif, fasttext, parquet, arrow, xml, svmlight, npz or text.  \\[default: told from the "
+        help="csv, tsv, jsonl, annif, fasttext, parquet, arrow, xml, svmlight, npz or text.  \\[default: from the "
         "content]",
         rich_help_panel=FIELDS,
         show_default=False,
@@ -67,7 +70,7 @@ LabelSeparator = Annotated[
         "--label-separator",
         metavar="TEXT",
         help="What stands between labels in one field, such as '|'; ' ' for white space, none for one label a field.  "
-        "\\[default: told from the content]",
+        "\\[default: detected from the content]",
         rich_help_panel=FIELDS,
         show_default=False,
     ),
@@ -121,3 +124,17 @@ def print_description(dataset: "Dataset") -> None:
 
     if dataset.layout is not None and not dataset.layout.is_own and first_process():
         typer.echo(dataset.description, err=True)
+
+
+def load_for(model: "Model", path: Path, on_progress: "ProgressCallback", **options: Any) -> "tuple[Dataset, Split]":
+    """A dataset for a trained model, described in one line, and the split to measure on: test, or else all rows.
+
+    options   of `data.load`
+    """
+    from holobind.data import load
+
+    dataset = load(path, preferred_text_field=model.metadata.get("text fields"), on_progress=on_progress, **options)
+    print_description(dataset)
+    if dataset.tfidf is not None and not model.reads_texts:
+        raise DataError(f"{path} has only texts, and this model reads features; train a model on texts")
+    return dataset, dataset.train if dataset.test is None else dataset.test

@@ -24,11 +24,11 @@ from holobind.cli.arguments import (
     ModelFile,
     Quiet,
     TextField,
-    print_description,
+    load_for,
 )
 from holobind.cli.label_options import Exclude, LabelOptions, Only, read_labels
 from holobind.cli.terminal import claim_outputs, print_json, print_rich, progress
-from holobind.errors import DataError, OptionError
+from holobind.errors import OptionError
 
 app = typer.Typer()
 
@@ -75,21 +75,17 @@ def evaluate(
         raise OptionError("--plot shows probabilities; this model has none, because no rows were held out, or too few")
     outputs = {"--plot": plot}
     with claim_outputs(outputs, [model, *input_files(data)]), progress() as report:
-        dataset = hb.data.load(
+        dataset, split = load_for(
+            loaded,
             data,
+            report,
             format=format,
             text_field=text_field,
             label_field=label_field,
             label_separator=label_separator,
             label_names=label_names,
-            preferred_text_field=loaded.metadata.get("text fields"),
             max_uncompressed=max_uncompressed,
-            on_progress=report,
         )
-        print_description(dataset)
-        if dataset.tfidf is not None and not loaded.reads_texts:
-            raise DataError(f"{data} has only texts, and this model reads features; train a model on texts")
-        split = dataset.train if dataset.test is None else dataset.test
         n_empty = int(loaded.examples(loaded.inputs_of(split), cache=True, on_progress=report).empty_rows().sum())
         found = loaded.evaluate(split, k, label_names=dataset.label_names, dataset=dataset.name, on_progress=report)
         if plot is not None:
@@ -139,7 +135,7 @@ def predict(
     format: Annotated[  # noqa: A002
         str | None,
         typer.Option(
-            help="text, jsonl, xml, csv, tsv, annif, fasttext, parquet or arrow.  \\[default: told from the name and "
+            help="text, jsonl, xml, csv, tsv, annif, fasttext, parquet or arrow.  \\[default: by the name and "
             "the first line]"
         ),
     ] = None,

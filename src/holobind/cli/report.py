@@ -22,10 +22,10 @@ from holobind.cli.arguments import (
     ModelFile,
     Quiet,
     TextField,
-    print_description,
+    load_for,
 )
 from holobind.cli.terminal import print_json, print_rich, progress
-from holobind.errors import DataError, FileError
+from holobind.errors import FileError
 
 if TYPE_CHECKING:
     from holobind.data import Split
@@ -75,21 +75,17 @@ def report(
     _check_directory(out)
     loaded = hb.load(model, encoder=encoder)
     with progress() as show:
-        dataset = hb.data.load(
+        dataset, split = load_for(
+            loaded,
             data,
+            show,
             format=format,
             text_field=text_field,
             label_field=label_field,
             label_separator=label_separator,
             label_names=label_names,
-            preferred_text_field=loaded.metadata.get("text fields"),
             max_uncompressed=max_uncompressed,
-            on_progress=show,
         )
-        print_description(dataset)
-        if dataset.tfidf is not None and not loaded.reads_texts:
-            raise DataError(f"{data} has only texts, and this model reads features; train a model on texts")
-        split = dataset.train if dataset.test is None else dataset.test
         examples = loaded.examples(loaded.inputs_of(split), cache=True, on_progress=show)
         evaluation = loaded.evaluate(split, label_names=dataset.label_names, dataset=dataset.name, on_progress=show)
         Y, names = loaded.labels_of(split, dataset.label_names)

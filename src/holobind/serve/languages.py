@@ -1,4 +1,4 @@
-"""The language of a text, told by its most frequent words.
+"""The language of a text, detected by its most frequent words.
 
 The score of a language is the share of the words of the text that are among its function words (articles, pronouns,
 prepositions, conjunctions), divided by `TYPICAL_SHARE`, which running text reaches, and at most 1. It is enough to tell

@@ -24,7 +24,7 @@ BACKLOG = 256
 
 
 class Server(uvicorn.Server):
-    """A server that is not ready any more from the moment it is told to stop."""
+    """A server that is not ready any more from the moment it gets a signal to stop."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)

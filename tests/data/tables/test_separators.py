@@ -1,4 +1,4 @@
-"""Labels of one field: what separates them is told from the values, and what cannot be told is asked."""
+"""Labels of one field: what separates them is detected from the values, or an error says what to pass."""
 
 import json
 import random

@@ -20,7 +20,7 @@ Row = tuple[int, list[str] | DataError]
 def split_rows(lines: Lines, delimiter: str) -> Iterator[Row]:
     """Yield the number of its first line and the fields of each row; an error where a row is not valid.
 
-    Empty lines are skipped. A quote that is never closed ends the rows: no row after it can be told.
+    Empty lines are skipped. A quote that is never closed ends the rows: rows after it cannot be separated.
     """
     for number, first in lines:
         line = first

@@ -14,7 +14,7 @@ from holobind.data.tables.separators import LabelCounter
 from holobind.data.tables.sources import NumberedRecords, Source
 from holobind.errors import DataError, OptionError
 
-SAMPLE_RECORDS = 2000  # from which the separator of labels is told
+SAMPLE_RECORDS = 2000  # from which the separator of labels is detected
 HEAD_LINES = 20
 TEXT_SUFFIXES = (".csv", ".tsv", ".jsonl")
 MAGIC = {
