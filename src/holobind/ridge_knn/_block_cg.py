@@ -2,9 +2,10 @@
 
     (X'X + l2) W = B
 
-`_ridge_solvers` stops early and preconditions with the diagonal. To go on to a relative residual of 1e-4 takes ten times
-as many iterations, because frequent features are correlated. The Gram matrix of the features with the largest sums of
-squares is inverted once; with all other features by the diagonal, it takes a third to a half of these iterations.
+`_ridge_solvers` stops early and preconditions with the diagonal. A relative residual of 1e-4 takes it ten times as many
+iterations, because frequent features are correlated. Here, the Gram matrix of the features with the largest sums of
+squares is inverted once, and only the other features are preconditioned by the diagonal. That takes a third to a half
+of these iterations.
 """
 
 import numpy as np
@@ -12,12 +13,12 @@ import torch
 from scipy.sparse import csr_array
 
 from holobind._jit import compiled
-from holobind._threads import threaded
+from holobind._threads import num_threads, threaded
 from holobind._types import CsrArray, FloatArray
 from holobind.ridge_knn._kernels import sparse_dense_product
 from holobind.ridge_knn._linalg import BLOCK_COLUMNS, gram
 
-MAX_BLOCK_FEATURES = 1024  # whose Gram matrix is inverted: twice as many save a fifth of the iterations for 8 x the time
+MAX_BLOCK_FEATURES = 1024  # whose Gram matrix is inverted; twice as many save less time than they take
 MAX_ITERATIONS = 300
 
 
@@ -29,9 +30,10 @@ class BlockSolver:
         squares = np.bincount(X.indices, X.data.astype(np.float64) ** 2, minlength=X.shape[1])
         self.diagonal = (squares + l2).astype(np.float32)
         self.block = np.sort(np.argsort(-squares, kind="stable")[:MAX_BLOCK_FEATURES])
-        system = torch.from_numpy(gram(csr_array(self.X_t[self.block].T)).astype(np.float64))
-        system.diagonal().add_(l2)
-        self.inverse = torch.cholesky_inverse(torch.linalg.cholesky(system)).float()
+        with num_threads(1):  # a second thread saves little of so short a time
+            system = torch.from_numpy(gram(csr_array(self.X_t[self.block].T)).astype(np.float64))
+            system.diagonal().add_(l2)
+            self.inverse = torch.cholesky_inverse(torch.linalg.cholesky(system)).float()
 
     def solve(self, B: FloatArray, tolerance: float, norms: FloatArray | None = None) -> tuple[FloatArray, float]:
         """W, and the largest relative residual of a column.
@@ -53,7 +55,7 @@ class BlockSolver:
         return W, max(threaded(solve_block, range(0, B.shape[1], width)), default=0.0)
 
     def _iterate(self, R: FloatArray, norms: FloatArray, tolerance: float) -> tuple[FloatArray, float]:
-        """The solution for one block of columns, on this thread; R begins as the right side and becomes the residual."""
+        """The solution for some columns, on this thread. R is the right side, and becomes the residual."""
         A, A_t = ((M.indptr, M.indices, M.data) for M in (self.X, self.X_t))
         W, U, Q, S = np.zeros_like(R), np.empty((self.X.shape[0], R.shape[1]), np.float32), np.empty_like(R), R.copy()
         self._precondition(R, S)
