@@ -45,7 +45,7 @@ from holobind.ridge_knn.tree_choice import (
     suits_trees,
     top_k_with_trees,
 )
-from holobind.ridge_knn.update import keep_learning, prediction_weights, stored_precision
+from holobind.ridge_knn.update import keep_learning, prediction_weights
 
 RARE_LABEL_BOOST = 0.1  # the largest that costs no P@1 in the mean of four datasets (experiments/LOG.md)
 MAX_ONE_HOT_LABELS = 2048  # by default, label vectors of up to so many labels are one-hot
@@ -168,8 +168,6 @@ def fit_ridge_knn(
     codebook = default_codebook(n_labels, dim or default_knn_dim(n_labels), seed)
     if update is None:
         update = knn_weight != 0 and X.shape[1] * codebook.dim <= MAX_UPDATABLE_WEIGHTS
-    if update:
-        X = stored_precision(X)
     ridge = _Ridge(codebook, rare_label_boost, seed, on_progress)
     fitted = _Validated(KnnChoice(0.0, 2.0, 1.0 if knn_weight is None else knn_weight, 0.0))
     calibration: Calibration | None = None

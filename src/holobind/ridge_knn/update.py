@@ -44,8 +44,8 @@ from holobind.ridge_knn.network import RidgeKnn, default_codebook
 from holobind.ridge_knn.ridge import DEFAULT_MEMORY, RidgeSolution
 from holobind.ridge_knn.update_state import CONSTANT_FEATURE, UpdateState
 
-ONE_HOT_TOLERANCE = 1e-4  # relative residual of each column, of the fit and of changes
-ORBIT_TOLERANCE = 3e-5  # times sqrt(d): a score is a sum over d columns, whose errors are independent
+ONE_HOT_TOLERANCE = 1e-5  # relative residual of each column, of the fit and of changes
+ORBIT_TOLERANCE = 3e-6  # times sqrt(d): a score is a sum over d columns, whose errors are independent
 REWEIGH_FACTOR = 4
 NO_IDS: IntArray = np.empty(0, np.int64)
 
@@ -58,9 +58,7 @@ def stored_precision(X: CsrArray) -> CsrArray:
 def keep_learning(
     solution: RidgeSolution, X: CsrArray, Y: CsrArray, codebook: Codebook, label_weights: FloatArray
 ) -> UpdateState:
-    """Solve the regression of a fit on to a small tolerance, and keep the result.
-
-    X   in `stored_precision`
+    """Solve the regression of a fit on to a small tolerance, for rows in `stored_precision`, and keep the result.
 
     Shapes: X (n, f), Y (n, L), label_weights (L)
     """
@@ -68,7 +66,7 @@ def keep_learning(
     W = np.concatenate([solution.weights.numpy(), solution.bias.numpy()[None] / CONSTANT_FEATURE])
     if one_hot:
         W = W[:, : codebook.n_labels] / label_weights
-    X = _with_constant(X)
+    X = _with_constant(stored_precision(X))
     right = _right_side(X, Y, codebook, label_weights)
     residual = np.asarray(right - product(csr_array(X.T), product(X, W)) - solution.l2 * W, np.float32)
     change, _ = BlockSolver(X, solution.l2).solve(residual, _tolerance(codebook), np.linalg.norm(right, axis=0))
