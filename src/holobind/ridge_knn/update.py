@@ -44,8 +44,9 @@ from holobind.ridge_knn.network import RidgeKnn, default_codebook
 from holobind.ridge_knn.ridge import DEFAULT_MEMORY, RidgeSolution
 from holobind.ridge_knn.update_state import CONSTANT_FEATURE, UpdateState
 
-ONE_HOT_TOLERANCE = 1e-5  # relative residual of each column, of the fit and of changes
+ONE_HOT_TOLERANCE = 1e-5  # relative residual of each column of the fit
 ORBIT_TOLERANCE = 3e-6  # times sqrt(d): a score is a sum over d columns, whose errors are independent
+CHANGE_FACTOR = 10  # of these tolerances, for changes, which are much smaller than the solution
 REWEIGH_FACTOR = 4
 NO_IDS: IntArray = np.empty(0, np.int64)
 
@@ -244,7 +245,8 @@ class _Fitted:
     def solved(self, before: RidgeKnn, changes: Sequence[tuple[CsrArray, FloatArray]]) -> RidgeKnn:
         """The network after changes (P, E), where all but W has changed already."""
         P, E = csr_array(vstack([P for P, _ in changes])), np.concatenate([E for _, E in changes])
-        solver, tolerance = BlockSolver(_with_constant(self.X), learning_state(before).l2), _tolerance(self.codebook)
+        solver = BlockSolver(_with_constant(self.X), learning_state(before).l2)
+        tolerance = CHANGE_FACTOR * _tolerance(self.codebook)
         if len(E) <= E.shape[1]:
             Z, _ = solver.solve(P.toarray().T, tolerance)
             W = torch.addmm(torch.from_numpy(self.W), torch.from_numpy(Z), torch.from_numpy(E)).numpy()
@@ -296,7 +298,7 @@ def _length_changes(fitted: _Fitted, label_weights: FloatArray) -> tuple[CsrArra
 
 
 def _tolerance(codebook: Codebook) -> float:
-    return ONE_HOT_TOLERANCE if codebook.n_labels <= codebook.dim else min(0.1, ORBIT_TOLERANCE * codebook.dim**0.5)
+    return ONE_HOT_TOLERANCE if codebook.n_labels <= codebook.dim else min(0.01, ORBIT_TOLERANCE * codebook.dim**0.5)
 
 
 def _with_constant(X: CsrArray) -> CsrArray:
