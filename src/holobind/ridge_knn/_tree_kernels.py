@@ -47,9 +47,9 @@ def fit_squared_hinges(  # type: ignore[no-untyped-def]
 
         min |w_c|^2 / 2 + cost sum_i max(0, 1 - signs[i, c] w_c.x_i)^2          for each c < k
 
-    Each row has a constant feature 1, whose weight comes last. Rows are visited in a new random order in each epoch, and
-    a visit improves all k classifiers: a row is read once for all of them, and sums over its features are vectorised
-    over classifiers. Epochs end when the projected gradients of each classifier differ by less than the tolerance.
+    Each row has a constant feature 1, whose weight comes last. Rows are visited in a new random order in each epoch. A
+    visit improves all k classifiers: a row is read once for all of them, and sums over its features are vectorised over
+    classifiers. Epochs end when the projected gradients of each classifier differ by less than the tolerance.
 
     Shapes: signs (n, k) int8, weights (f + 1, k) and alpha (n, k) of zeros
     """
