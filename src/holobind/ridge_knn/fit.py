@@ -29,6 +29,7 @@ from holobind.data.csr import binary_labels, canonical_csr, checked_csr
 from holobind.data.holdout import MAX_HELD_OUT_ROWS, folds, holdout
 from holobind.errors import OptionError
 from holobind.metrics import ndcg_at_k, ndcg_of_rows
+from holobind.ridge_knn.candidates import Candidates
 from holobind.ridge_knn.encoder import Encoder, rare_label_weights
 from holobind.ridge_knn.estimate import NEAR_DUPLICATE_COSINE, Estimate, estimate, nearest_cosines
 from holobind.ridge_knn.fit_forest import fit_forest
@@ -58,6 +59,7 @@ IDF_POWERS = (0.0, 0.5)
 MIN_IDF_GAIN = 0.25  # points of nDCG@5 by which an idf power above 0 must be better
 SIMILARITY_POWERS = (1.0, 2.0, 4.0, 8.0)
 KNN_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+N_CANDIDATES = 32  # labels of a row, by each of three typical settings, among which others rank where labels are many
 MIDDLE_KNN_WEIGHT = 0.75  # with which idf_power and similarity_power are chosen
 
 MIN_ROWS_FOR_FOREST = 1000
@@ -443,12 +445,25 @@ def _choose_knn(
     """
     Y = vstack([fold.Y for fold in outputs], format="csr")
     tried: dict[KnnChoice, float] = {}
+    k = min(5, codebook.n_labels)
+
+    def output(choice: KnnChoice) -> Tensor:
+        return torch.cat([fold.output(choice) for fold in outputs])
+
+    label_candidates: Candidates | None = None
+    if codebook.n_labels > max(codebook.dim, N_CANDIDATES) and outputs[0].forest is None:
+        typical = [KnnChoice(idf_power, 2.0, MIDDLE_KNN_WEIGHT, 0.0) for idf_power in IDF_POWERS]
+        typical = [KnnChoice(0.0, 2.0, 0.0, 0.0), *(typical if outputs[0].residuals else ())]
+        label_candidates = Candidates(torch.cat([codebook.top_k(output(each), N_CANDIDATES)[1] for each in typical], 1))
 
     def ndcg(choice: KnnChoice) -> float:
         if choice not in tried:
-            v = torch.cat([fold.output(choice) for fold in outputs])
-            ranked = codebook.top_k(v, min(5, codebook.n_labels))[1].numpy()
-            tried[choice] = float(ndcg_at_k(Y, ranked)[-1])
+            v = output(choice)
+            if label_candidates is None:
+                ranked = codebook.top_k(v, k)[1]
+            else:
+                ranked = label_candidates.best(label_candidates.scores(codebook, v), k)
+            tried[choice] = float(ndcg_at_k(Y, ranked.numpy())[-1])
         return tried[choice]
 
     middle = MIDDLE_KNN_WEIGHT if knn_weight is None else knn_weight
