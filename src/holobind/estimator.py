@@ -133,6 +133,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         metric: str = "P@1",
         precision: str = "32-true",
         time_limit: float | None = None,
+        memory: str | None = None,
         vectorizer: Any = None,
         threshold: float | None = None,
         objective: str = "micro-f1",
@@ -178,6 +179,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.metric = metric
         self.precision = precision
         self.time_limit = time_limit
+        self.memory = memory
         self.vectorizer = vectorizer
         self.threshold = threshold
         self.objective = objective
