@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from holobind.data.sentence_encoder import SentenceEncoder
 
 HIDDEN_FRACTION = 0.1  # of the labels
-MIN_HIDDEN_PAIRS = 20  # labels of held-out rows that must be hidden, to choose weights by them
+MIN_HIDDEN_LABELS = 20  # different ones, and labels of held-out rows, that must be hidden to choose weights by them
 N_CANDIDATES, N_ZERO_CANDIDATES = 192, 64  # labels of a row that the choices are made among, with rows and without
 N_RANKED = 100  # best labels without texts, which compete with them
 ZERO_WEIGHTS = (0.0, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
@@ -142,7 +142,7 @@ class _Trial:
         is_hidden = np.zeros(n_labels, bool)
         is_hidden[drawn] = True
         hidden, others = _columns(held.Y, is_hidden), _columns(held.Y, ~is_hidden)
-        if hidden.nnz < MIN_HIDDEN_PAIRS:
+        if min(len(drawn), hidden.nnz) < MIN_HIDDEN_LABELS:
             return None
         v: Tensor = held.outputs
         scores, ids = (each.numpy() for each in scorer.top_k(v, min(N_RANKED + N_BEST_LABELS, n_labels)))
@@ -171,7 +171,7 @@ class _Trial:
         """The best weights, and what they give."""
 
         def best(options: Iterable[TextWeights]) -> TextWeights:
-            return max(options, key=lambda tried: self.value(self.rank(tried)))
+            return max((weights, *options), key=lambda tried: self.value(self.rank(tried)))  # the first of equal ones
 
         if weights.embedding_weight:
             tried = product(ZERO_WEIGHTS, EMBEDDING_WEIGHTS)

@@ -2,8 +2,10 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from holobind.data.csr import widen
+from holobind.data.dataset import Dataset
 from holobind.data.label_texts.reading import LabelTexts, bare
 from holobind.errors import DataError
 
@@ -63,6 +65,17 @@ def match_labels(found: LabelTexts, names: Sequence[str] | None, n_labels: int) 
         [*names, *_new_names(added, set(names), by_text > n_matched // 2)],
         n_matched,
     )
+
+
+def with_label_texts(dataset: Dataset, found: LabelTexts) -> tuple[Dataset, MatchedTexts]:
+    """A dataset with the labels that only have texts after its own, and the texts of all labels."""
+    matched = match_labels(found, dataset.label_names, dataset.n_labels)
+    n_labels = len(matched.texts)
+    train, test = (
+        None if split is None else replace(split, Y=widen(split.Y, n_labels)) for split in (dataset.train, dataset.test)
+    )
+    assert train is not None
+    return replace(dataset, train=train, test=test, label_names=matched.names), matched
 
 
 def _in_order(lines: list[list[str]], names: Sequence[str] | None, n_labels: int) -> MatchedTexts:
