@@ -32,7 +32,7 @@ from holobind.errors import OptionError
 from holobind.metrics import ndcg_at_k, ndcg_of_rows
 from holobind.ridge_knn.candidates import Candidates
 from holobind.ridge_knn.encoder import Encoder, rare_label_weights
-from holobind.ridge_knn.estimate import NEAR_DUPLICATE_COSINE, Estimate, estimate, nearest_cosines
+from holobind.ridge_knn.estimate import NEAR_DUPLICATE_COSINE, Estimate, HeldOut, estimate, nearest_cosines
 from holobind.ridge_knn.fit_forest import fit_forest
 from holobind.ridge_knn.fit_label_tree import fit_label_tree
 from holobind.ridge_knn.forest import MAX_FEATURES, Forest
@@ -94,6 +94,7 @@ class RidgeKnnFit:
     calibration  of the scores of held-out rows to probabilities; None if no rows were held out, or too few
     estimate     the score on held-out rows with its interval; None if no rows were held out
     near_duplicates   the fraction of held-out rows with a kept row of a cosine above 0.9; None if it was not measured
+    held_out     the outputs of held-out rows, for what is fitted to scores later; None if no rows were held out
     """
 
     network: RidgeKnn
@@ -103,6 +104,7 @@ class RidgeKnnFit:
     trees: TreeChoice | None = None
     estimate: Estimate | None = None
     near_duplicates: float | None = None
+    held_out: HeldOut | None = None
 
     def summary(self) -> dict[str, Any]:
         """How it was fitted, as JSON values for a model's metadata.
@@ -177,6 +179,7 @@ def fit_ridge_knn(
     estimated: Estimate | None = None
     trees: list[LabelTree] = []
     tree_choice: TreeChoice | None = None
+    held_out: HeldOut | None = None
     if X.shape[0] >= MIN_ROWS_TO_VALIDATE:
         splits = _folds(X.shape[0], seed, groups)
         try_forest = knn_weight != 0 and _suits_forest(*X.shape)
@@ -196,6 +199,9 @@ def fit_ridge_knn(
         calibration = calibrate(lambda k: top_k_with_trees(codebook, v, k, added), Y_held)
         ndcg = ndcg_of_rows(Y_held, top_k_with_trees(codebook, v, min(5, n_labels), added)[1].numpy())
         estimated = estimate(ndcg, None if groups is None else groups[np.concatenate([held for _, held in splits])])
+        counts = np.array([np.bincount(Y[kept].indices, minlength=n_labels) for kept, _ in splits])
+        held_rows = [held for _, held in splits]
+        held_out = HeldOut(np.concatenate(held_rows), [*map(len, held_rows)], counts, Y_held, v, added)
         # The tree of a single hold-out is kept, so that the choice costs no tree: the others have the held-out rows.
         trees = trees if len(splits) == 1 else []
         del v
@@ -212,7 +218,16 @@ def fit_ridge_knn(
     trees += [ridge.label_tree(X, Y, seed + i) for i in range(len(trees), n_trees)]
     network = ridge.network(solution, X, Y, choice, forest, trees, tree_weight)
     solution = replace(solution, validation=fitted.l2_validation)
-    return RidgeKnnFit(network, solution, fitted.knn_validation, calibration, tree_choice, estimated, near_duplicates)
+    return RidgeKnnFit(
+        network,
+        solution,
+        fitted.knn_validation,
+        calibration,
+        tree_choice,
+        estimated,
+        near_duplicates,
+        held_out,
+    )
 
 
 def update_ridge_knn(network: RidgeKnn, X: CsrArray, Y: CsrArray, l2: float | None, n_seen: int) -> RidgeKnn:
