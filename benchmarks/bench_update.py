@@ -22,7 +22,7 @@ import torch
 import holobind as hb
 from holobind.data import Split
 from holobind.data.csr import label_id_sets, normalise_rows
-from holobind.ridge_knn import RidgeKnn, RidgeSolution, rare_label_weights
+from holobind.ridge_knn import RidgeKnn, rare_label_weights
 from holobind.ridge_knn.update import keep_learning, prediction_weights, stored_precision
 
 N_NEW = 100
@@ -53,13 +53,10 @@ def regression_scores(network: RidgeKnn, X: Any) -> torch.Tensor:
 def fit_to_all(like: RidgeKnn, X: Any, Y: Any, label_weights: Any) -> RidgeKnn:
     """A fit from zero to all rows, with the settings of a network; `label_weights`: the lengths of label vectors."""
     assert like.learning_on is not None
-    f, d = like.n_features, like.out_features
-    nothing = RidgeSolution(
-        torch.zeros(f, d), torch.zeros(d), like.learning_on.l2, "", 0, 1.0, None, False, 0.0, [], []
-    )
-    state = keep_learning(nothing, X, Y, like.codebook(), label_weights)
+    nothing = np.zeros((like.n_features + 1, like.out_features), np.float32)
+    state = keep_learning(nothing, X, Y, like.codebook(), label_weights, like.learning_on.l2)
     return RidgeKnn.from_weights(
-        *prediction_weights(state, d),
+        *prediction_weights(state, like.out_features),
         X,
         Y,
         knn_weight=like.knn_weight,

@@ -2,14 +2,12 @@
 
 import numpy as np
 import pytest
-import torch
 from helpers.paths import real_data
 from scipy.sparse import csr_array
 
 import holobind as hb
 from holobind.data import Split
 from holobind.data.csr import label_id_sets, normalise_rows
-from holobind.ridge_knn import RidgeSolution
 from holobind.ridge_knn.update import keep_learning, prediction_weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -46,10 +44,9 @@ def regression(model):
 
 def solved_from_zero(network, X, l2):
     """The kept weights of a fit to rows X with the network's label sets."""
-    f, d = network.n_features, network.out_features
-    zero = RidgeSolution(torch.zeros(f, d), torch.zeros(d), l2, "", 0, 1.0, None, False, 0.0, [], [])
+    zero = np.zeros((network.n_features + 1, network.out_features), np.float32)
     weights = network.learning_on.label_weights.numpy()
-    return keep_learning(zero, X, network.training_rows()[1], network.codebook(), weights)
+    return keep_learning(zero, X, network.training_rows()[1], network.codebook(), weights, l2)
 
 
 def test_an_update_returns_a_new_model_with_new_names_and_leaves_the_old_one():
