@@ -108,8 +108,8 @@ class Guard:
         settings = self.settings
         if not settings.answers(headers.get("host", "")):
             raise Problem(400, "this server does not have the name in the Host header; allow it with --allow-host")
-        if settings.token is not None and path not in OPEN_PATHS and not path.startswith(OPEN_PREFIX):
-            check_token(settings.token, headers)
+        if settings.needs_token and path not in OPEN_PATHS and not path.startswith(OPEN_PREFIX):
+            check_token(settings.token or "", headers)
         if self.metrics.running > settings.max_requests and path not in ("/healthz", "/readyz"):
             raise Problem(
                 503, f"{settings.max_requests} requests run already; try again later", retry_after=RETRY_SECONDS

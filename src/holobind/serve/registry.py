@@ -5,9 +5,8 @@ A request keeps the version it started with. A file that cannot be read leaves t
 
 import hashlib
 import re
-import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -76,14 +75,10 @@ class Served:
     id: str
     path: Path
     current: Version
-    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def reload(self) -> Version:
-        """Read the file again; requests that run keep the version before. A FileError leaves it in service."""
-        with self.lock:
-            version = read_version(self.id, self.path)
-            self.current = version
-            return version
+    def read(self) -> Version:
+        """The model that its file has now; a FileError if it has none."""
+        return read_version(self.id, self.path)
 
 
 class Registry:

@@ -4,7 +4,7 @@ import { $, debounced, element, percent, request } from "./common.js";
 import { onDrop, quoted, readFile } from "./files.js";
 import { showExplanation, showMarks } from "./why.js";
 
-let models = [], model = null, labels = [], running = null, explained = null;
+let models = [], model = null, labels = [], running = null, explained = null, teaching = false;
 const accepted = new Set(), rejected = new Set(), added = new Set(), explanations = new Map(), rows = new Map();
 
 const path = (route) => `/v1/models/${encodeURIComponent(model.id)}/${route}`;
@@ -174,24 +174,37 @@ function closeSearch() {
 
 async function copy(text, what) {
   try {
-    await navigator.clipboard.writeText(text);
+    if (navigator.clipboard) await navigator.clipboard.writeText(text);
+    else copyOld(text);
     say(`${what} copied.`);
   } catch {
     say("The browser does not let this page write to the clipboard.", true);
   }
 }
 
+/** Browsers have no clipboard for pages without HTTPS; a selected field can still be copied. */
+function copyOld(text) {
+  const field = element("textarea", { "aria-hidden": "true" });
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  const done = document.execCommand("copy");
+  field.remove();
+  if (!done) throw new Error("not copied");
+}
+
 const taught = () => [...new Set([...accepted, ...added])];
 
 function showLesson() {
   const yes = taught(), no = [...rejected];
-  $("teach").disabled = !(yes.length || no.length) || !$("text").value.trim();
+  $("teach").disabled = teaching || !(yes.length || no.length) || !$("text").value.trim();
   $("lesson").textContent = [yes.length ? `Has ${yes.join(", ")}.` : "", no.length ? `Not ${no.join(", ")}.` : ""]
     .filter(Boolean).join(" ") || "Accept or reject labels to teach the model.";
 }
 
 async function teach() {
-  $("teach").disabled = true;
+  teaching = true;
+  showLesson();
   say("Teaching …");
   const { text, features } = inputs([$("text").value]);
   const example = { ...(text ? { text: text[0] } : { features: features[0] }), labels: taught(), rejected: [...rejected] };
@@ -200,11 +213,11 @@ async function teach() {
     for (const each of [accepted, rejected, added]) each.clear();
     say(answer.learned ? "Learned: the model has this document now." : "Kept: it will be part of the next training.");
     if (answer.learned) await refresh();
-    predict();
   } catch (error) {
     say(error.message, true);
-    showLesson();
   }
+  teaching = false;
+  predict();
 }
 
 // The page.
