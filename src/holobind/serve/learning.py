@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from holobind.errors import HolobindError
-from holobind.model import Model, load
-from holobind.ridge_knn import RidgeKnn
+from holobind.model import Model
 from holobind.serve.journal import Journal
 from holobind.serve.registry import SUFFIX, Served, Version, read_version
 from holobind.serve.rows import feature_matrix
@@ -40,7 +39,6 @@ class Learner:
         self.served, self.journal, self.keep = served, journal, keep
         self.folder = journal.directory / served.id
         self.base, self.documents, self.position = "", 0, 0
-        self.path = served.path
         self._lock = asyncio.Lock()
         self._running: asyncio.Task[None] | None = None
 
@@ -49,7 +47,7 @@ class Learner:
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(self._catch_up())
         await asyncio.wait({self._running}, timeout=seconds)
-        return self.position >= position and can_update(self.served.current.model)
+        return self.position >= position and self.served.current.model.can_learn_on
 
     async def settle(self) -> None:
         """Wait until nothing is being learned."""
@@ -76,7 +74,7 @@ class Learner:
 
     def resume(self, base: Version) -> Version:
         """The model that has all of the journal, beginning with the newest learned file of a trained one."""
-        self.base, self.documents, self.position, self.path = base.digest, 0, 0, self.served.path
+        self.base, self.documents, self.position = base.digest, 0, 0
         version = base
         for path in reversed(self._files()):
             try:
@@ -88,7 +86,7 @@ class Learner:
             except (HolobindError, OSError, KeyError, TypeError, ValueError) as error:
                 log.warning("%s is not used: %s", path, error)
                 continue
-            version, self.path = found, path
+            version = found
             break
         if self.position > self.journal.size(base.id):
             log.warning("the journal of %s is shorter than it was; it is read from its beginning", base.id)
@@ -99,21 +97,20 @@ class Learner:
 
     def step(self, version: Version) -> Version | None:
         """The model after the next documents of the journal, written to a file; None if there are no more of them."""
-        if not can_update(version.model):
+        if not version.model.can_learn_on:
             return None
         found, end = self.journal.read_from(version.id, self.position, MAX_STEP_DOCUMENTS)
-        documents = [document for document in found if document.get("base") == self.base[:16]]
-        if not documents:
-            self.position = end
+        if end == self.position:
             return None
-        model, n_learned = update_model(load(self.path), documents)
+        documents = [document for document in found if document.get("base") == self.base[:16]]
+        model, n_learned = update_model(version.model, documents) if documents else (version.model, 0)
         total = self.documents + n_learned
         if n_learned:
             model.metadata["learned"] = {"base": self.base, "documents": total, "position": end}
             path = self.folder / f"{total:08d}{SUFFIX}"
             self.folder.mkdir(exist_ok=True)
             model.save(path)
-            version, self.path = read_version(version.id, path), path
+            version = read_version(version.id, path)
             for old in self._files()[: -self.keep]:
                 old.unlink(missing_ok=True)
         self.documents, self.position = total, end
@@ -124,11 +121,6 @@ class Learner:
         if not self.folder.is_dir():
             return []
         return sorted(path for path in self.folder.iterdir() if LEARNED_FILE.fullmatch(path.name))
-
-
-def can_update(model: Model) -> bool:
-    """Whether a model can learn further documents."""
-    return isinstance(model.network, RidgeKnn)
 
 
 def update_model(model: Model, documents: Sequence[dict[str, Any]]) -> tuple[Model, int]:
@@ -155,5 +147,4 @@ def _updated(model: Model, documents: Sequence[dict[str, Any]]) -> Model:
     )
     labels = [document["labels"] for document in documents]
     rejected = [document.get("rejected", []) for document in documents]
-    model.update(inputs, labels, rejected=rejected)
-    return model
+    return model.update(inputs, labels, rejected=rejected)

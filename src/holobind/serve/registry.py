@@ -40,6 +40,13 @@ class Version:
         names = self.model.label_names
         return range(self.model.n_labels) if names is None else names
 
+    @property
+    def learned_documents(self) -> int:
+        """Documents of the journal that the model has learned; a file may say anything."""
+        learned = self.model.metadata.get("learned")
+        count = learned.get("documents") if isinstance(learned, dict) else 0
+        return count if type(count) is int else 0
+
     def search(self, query: str, limit: int) -> list[str | int]:
         """Labels whose name has a text: first those that are it, then those that start with it, then the others."""
         query = query.casefold()
@@ -63,6 +70,8 @@ class Version:
             "probabilities": model.calibration is not None,
             "label_names": model.label_names is not None,
             "training_rows": int(model.frequencies.n_rows),
+            "learns": model.can_learn_on,
+            "learned_documents": self.learned_documents,
             "modified": self.modified.isoformat(timespec="seconds"),
             "bytes": self.size,
         }

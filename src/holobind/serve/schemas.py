@@ -101,6 +101,8 @@ class ModelInfo(BaseModel):
     probabilities: bool
     label_names: bool
     training_rows: int
+    learns: bool
+    learned_documents: int
     modified: str
     bytes: int
 
