@@ -5,6 +5,7 @@ model.rank(inputs, k)          the same, with calibrated probabilities
 model.choose(inputs)           as many labels for each row as have the largest expected F1
 model.explain([text])          what made the score of a label, as parts that add up to it
 model.evaluate(split)          every metric on a split of a dataset
+model.update(inputs, labels)   a model with more rows and labels; model.forget: with fewer (`learning_on`)
 model.save(path), load(path)   one .safetensors file (`model_file`)
 """
 
@@ -32,6 +33,7 @@ from holobind.heads import Head
 from holobind.heads.added_scores import AddedScores, Scorer
 from holobind.label_filter import Allowed
 from holobind.label_sets import evaluate_sets
+from holobind.learning_on import LearningOn
 from holobind.networks import Network
 from holobind.predictions import LabelPredictions, distributed_top_k
 
@@ -47,7 +49,7 @@ MAX_BATCH_ROWS, MIN_BATCH_ROWS = 2048, 64  # of prediction; a last batch may hav
 DEFAULT_MAX_TOKENS = 500  # of a text
 
 
-class Model(LabelPredictions, nn.Module):
+class Model(LabelPredictions, LearningOn, nn.Module):
     """A network and its head, with what they need to take raw inputs and to name labels.
 
     frequencies   how often each label occurs in training

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import vstack
 from torch import Tensor
 
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
@@ -45,11 +45,12 @@ from holobind.ridge_knn.tree_choice import (
     suits_trees,
     top_k_with_trees,
 )
+from holobind.ridge_knn.update import keep_learning, prediction_weights, stored_precision
 
 RARE_LABEL_BOOST = 0.1  # the largest that costs no P@1 in the mean of four datasets (experiments/LOG.md)
 MAX_ONE_HOT_LABELS = 2048  # by default, label vectors of up to so many labels are one-hot
 MANY_LABELS_DIM = 1024  # of the codebook of more labels, by default
-UPDATE_TOLERANCE = 0.1  # of the ridge regression on new rows in `update_ridge_knn`
+MAX_UPDATABLE_WEIGHTS = 1 << 24  # up to so many, a network keeps by default what updates need: 32 MB in 16 bits
 L2_SEARCH_DIM = 128  # of the codebook for the choice of l2, where labels are more than the dim
 
 MIN_ROWS_TO_VALIDATE = 6
@@ -134,6 +135,7 @@ def fit_ridge_knn(
     knn_weight: float | None = None,
     rare_label_boost: float = RARE_LABEL_BOOST,
     label_trees: int | None = None,
+    update: bool | None = False,
     seed: int = 0,
     groups: IntArray | None = None,
     on_progress: ProgressCallback | None = None,
@@ -146,6 +148,8 @@ def fit_ridge_knn(
     rare_label_boost   a larger one ranks rare labels higher, at the cost of frequent ones
     label_trees        number of label trees; None: 2 where labels are more than the dim and held-out rows gain, else 0,
                        and 0 with knn_weight 0
+    update             keep what `update` needs, and solve the regression to a small tolerance; None: where it has at
+                       most 2^24 weights, and rows are stored for kNN
     seed               of the codebook, the held-out rows and the trees
     groups             ids from 0 on (`data.holdout.group_ids`): whole groups are held out, not single rows
 
@@ -162,6 +166,10 @@ def fit_ridge_knn(
     X, Y = canonical_csr(checked_csr(X, "X").astype(np.float32, copy=False)), binary_labels(checked_csr(Y, "Y"))
     n_labels = Y.shape[1]
     codebook = default_codebook(n_labels, dim or default_knn_dim(n_labels), seed)
+    if update is None:
+        update = knn_weight != 0 and X.shape[1] * codebook.dim <= MAX_UPDATABLE_WEIGHTS
+    if update:
+        X = stored_precision(X)
     ridge = _Ridge(codebook, rare_label_boost, seed, on_progress)
     fitted = _Validated(KnnChoice(0.0, 2.0, 1.0 if knn_weight is None else knn_weight, 0.0))
     calibration: Calibration | None = None
@@ -201,41 +209,9 @@ def fit_ridge_knn(
         tree_weight = tree_choice.weight
     n_trees = (label_trees or N_LABEL_TREES) if tree_weight else 0
     trees += [fit_label_tree(X, Y, seed=seed + i, on_progress=on_progress) for i in range(len(trees), n_trees)]
-    network = ridge.network(solution, X, Y, choice, forest, trees, tree_weight)
+    network = ridge.network(solution, X, Y, choice, forest, trees, tree_weight, update)
     solution = replace(solution, validation=fitted.l2_validation)
     return RidgeKnnFit(network, solution, fitted.knn_validation, calibration, tree_choice, estimated, near_duplicates)
-
-
-def update_ridge_knn(network: RidgeKnn, X: CsrArray, Y: CsrArray, l2: float | None, n_seen: int) -> RidgeKnn:
-    """The network after more rows: W and b are means of the old ones and of a ridge regression on the new rows.
-
-    The means are weighted by `n_seen`, the number of rows the network was fitted to, and by the number of new rows. The
-    new rows are added to the stored training rows.
-
-    Shapes: X (n, f), Y (n, L)
-    """
-    X, Y = checked_csr(X, "X", network.n_features), binary_labels(checked_csr(Y, "Y", network.n_labels))
-    codebook = network.codebook()
-    all_X, all_Y = (csr_array(vstack(pair)) for pair in zip(network.training_rows(), (X, Y), strict=True))
-    label_weights = _label_weights(all_Y, network.rare_label_boost)
-    new = solve_ridge(X, Y, codebook, l2, tolerance=UPDATE_TOLERANCE, label_weights=label_weights, seed=network.seed)
-    fraction = X.shape[0] / (n_seen + X.shape[0])
-    W, bias = network.weights().lerp_(new.weights, fraction), network.bias.cpu().lerp(new.bias, fraction)
-    return RidgeKnn.from_weights(
-        W,
-        bias,
-        all_X,
-        all_Y,
-        knn_weight=network.knn_weight,
-        similarity_power=network.similarity_power,
-        idf_power=network.idf_power,
-        rare_label_boost=network.rare_label_boost,
-        forest=network.forest,
-        forest_weight=network.forest_weight,
-        label_trees=network.trees(),
-        tree_weight=network.tree_weight,
-        seed=network.seed,
-    )
 
 
 @dataclass(frozen=True)
@@ -290,10 +266,14 @@ class _Ridge:
         forest: Forest | None,
         label_trees: Sequence[LabelTree] = (),
         tree_weight: float = 0.0,
+        update: bool = False,
     ) -> RidgeKnn:
+        weights, state = (solution.weights, solution.bias), None
+        if update:
+            state = keep_learning(solution, X, Y, self.codebook, _label_weights(Y, self.rare_label_boost))
+            weights = prediction_weights(state, self.codebook.dim)
         return RidgeKnn.from_weights(
-            solution.weights,
-            solution.bias,
+            *weights,
             X,
             Y,
             knn_weight=choice.knn_weight,
@@ -304,6 +284,7 @@ class _Ridge:
             forest_weight=choice.forest_weight,
             label_trees=label_trees,
             tree_weight=tree_weight,
+            learning_on=state,
             seed=self.seed,
         )
 

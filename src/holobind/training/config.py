@@ -175,6 +175,14 @@ class ModelConfig:
         "Number of label trees, whose log-probabilities are added to scores. 0 for none.",
         "2 where labels are more than the dim and held-out rows gain, else 0; 0 with knn_weight 0",
     )
+    update: bool | None = option(
+        None,
+        FLAG,
+        CLOSED_FORM,
+        "Keep in the model what `holobind update` and `holobind forget` need, 2 bytes a weight, and solve the ridge "
+        "regression to a small tolerance.",
+        "where weights are at most 16.8 million; not with knn_weight 0",
+    )
     tokenizer: TokenizerName = option(
         "word", choice(TokenizerName), TEXT, "word: whole words. bpe: subwords, by byte pair encoding."
     )
@@ -216,6 +224,11 @@ class ModelConfig:
             raise OptionError(
                 "label_trees belong to the closed form with a holographic head, the orbit codebook, no trainable "
                 f"vectors and normalised rows; got label_trees {self.label_trees} with other options"
+            )
+        if self.update and not self.can_use_knn:
+            raise OptionError(
+                "update belongs to the closed form with a holographic head, the orbit codebook, no trainable vectors "
+                "and normalised rows; got update with other options"
             )
         if self.network == "cnn" and self.hidden is not None and len(self.hidden) != 1:
             raise OptionError(f"network 'cnn' has one hidden layer; got {len(self.hidden)} sizes")
@@ -409,7 +422,7 @@ def without_effect(given: Iterable[str], config: ModelConfig) -> list[str]:
         "l2": config.closed_form or config.starts_from_ridge,
         "rare_label_boost": config.closed_form,
         "knn_weight": config.closed_form,
-        "label_trees": config.can_use_knn,
+        **dict.fromkeys(("label_trees", "update"), config.can_use_knn),
         "seed": True,
     }
     return [name for name in given if not used.get(name, True)]

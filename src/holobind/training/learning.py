@@ -21,7 +21,7 @@ from holobind._storage import encode_lines
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.data import Split, Tfidf
 from holobind.data.batches import ExampleRows, Examples, SparseExamples, ragged_labels
-from holobind.data.csr import normalise_rows
+from holobind.data.csr import label_id_sets, normalise_rows
 from holobind.data.holdout import group_ids
 from holobind.errors import DataError
 from holobind.heads import HolographicHead
@@ -33,7 +33,6 @@ from holobind.ridge_knn import (
     fit_ridge_knn,
     rare_label_weights,
     solve_ridge,
-    update_ridge_knn,
 )
 from holobind.training.building import (
     BYTES_PER_WEIGHT,
@@ -88,7 +87,7 @@ def learn(
     metadata   JSON values to store with the model
     checkpoint, resume, log   of training, see `loop.fit`
     quantised  whether the closed form without kNN has quantised weights, as with kNN: a smaller file, and calibrated
-               probabilities. By default it has float32 weights, as `partial_fit` needs them
+               probabilities. By default it has float32 weights
     max_uncompressed   bytes to which a compressed file of word vectors may expand, see `data.load`
     groups     a name or number for each row: what is chosen is chosen on held-out groups, as with scikit-learn's
                GroupShuffleSplit. Give them where rows of one origin resemble each other and new rows have other origins
@@ -102,7 +101,7 @@ def learn(
     inputs = read_inputs(split, config, tfidf, callbacks.on_solve, max_uncompressed)
     if groups is not None:
         inputs = replace(inputs, groups=group_ids(groups, len(split)))
-    if config.uses_knn or config.label_trees or (quantised and config.can_use_knn):
+    if config.uses_knn or config.label_trees or config.update or (quantised and config.can_use_knn):
         model, summary = _learn_ridge_knn(inputs, config, label_names, callbacks)
     elif config.closed_form:
         model, summary = _learn_ridge(inputs, config, label_names, callbacks)
@@ -125,31 +124,42 @@ def learn(
 
 
 def partial_fit(
-    model: Model, split: Split, config: ModelConfig, train_config: TrainConfig | None = None, n_updates: int = 1
-) -> None:
-    """Update a model with more data, in place.
+    model: Model,
+    split: Split,
+    config: ModelConfig,
+    train_config: TrainConfig | None = None,
+    n_updates: int = 1,
+    label_names: Sequence[str] | None = None,
+) -> Model:
+    """The model after more data. The default model is a new one (`Model.update`); any other is changed in place.
 
-    The closed form of the new rows, with the l2 of the first ones, is averaged with the model's, weighted by numbers of
-    rows: then the order of updates does not matter, except through how frequent labels are so far
-    (`ModelConfig.rare_label_boost`). Any other model is trained for one pass at a constant learning rate. (Training
-    steps with the softmax made solved models worse: experiments/LOG.md.)
+    In the closed form without kNN, the solution for the new rows, with the l2 of the first ones, is averaged with the
+    model's, weighted by numbers of rows: then the order of updates does not matter, except through how frequent labels
+    are so far (`ModelConfig.rare_label_boost`). Any other model is trained for one pass at a constant learning rate.
+    (Training steps with the softmax made solved models worse: experiments/LOG.md.)
 
-    n_updates   how many updates this model has had, with this one: each shuffles the rows differently
+    n_updates     how many updates this model has had, with this one: each shuffles the rows differently
+    label_names   of the split, if it has labels after those of the model: the default model then gets these, too
     """
-    if split.Y.shape[1] != model.n_labels:
+    grows = model.can_learn_on and label_names is not None and len(label_names) == split.Y.shape[1]
+    if split.Y.shape[1] != model.n_labels and not grows:
         raise DataError(f"this model has {model.n_labels} labels; the data has {split.Y.shape[1]}")
     if not len(split):
-        return
+        return model
     split = split.checked()
+    if isinstance(model.network, RidgeKnn):
+        sets = label_id_sets(split.Y)
+        names = label_names if grows and model.label_names is not None else None
+        return model.update(
+            model.inputs_of(split), sets if names is None else [[names[i] for i in ids] for ids in sets]
+        )
     examples = model.examples(model.inputs_of(split))
     now, before = metrics.frequencies(split.Y), model.frequencies
     after = metrics.Frequencies(before.counts + now.counts, before.n_rows + now.n_rows)
     ridge = model.metadata.get("ridge")
     stored_l2 = ridge.get("l2") if isinstance(ridge, dict) else None
     l2 = config.l2 or (float(stored_l2) if isinstance(stored_l2, int | float) else None)  # a file may hold anything
-    if isinstance(model.network, RidgeKnn) and isinstance(examples, SparseExamples):
-        model.network = update_ridge_knn(model.network, normalise_rows(examples.X), split.Y, l2, before.n_rows)
-    elif config.closed_form and "training" not in model.metadata and isinstance(examples, SparseExamples):
+    if config.closed_form and "training" not in model.metadata and isinstance(examples, SparseExamples):
         old = [tensor.detach().clone() for tensor in _linear_path(model)]
         _solve_linear_path(model, examples.X, split.Y, replace(config, l2=l2), Callbacks(), after.counts)
         with torch.no_grad():
@@ -166,6 +176,7 @@ def partial_fit(
         )
         loop.fit(model, examples, split.Y, one_pass, constant_rate=True)
     model.frequencies = after
+    return model
 
 
 # The three ways to make a model
@@ -186,6 +197,7 @@ def _learn_ridge_knn(
         knn_weight=config.knn_weight,
         rare_label_boost=config.rare_label_boost,
         label_trees=config.label_trees,
+        update=config.update,
         seed=config.seed,
         groups=inputs.groups,
         on_progress=callbacks.on_solve,
