@@ -11,6 +11,7 @@ little of the time of the server, with which they share the machine. The last li
 
 import argparse
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -163,14 +164,34 @@ def resident_mb(process):
     return int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * 4096 / 1e6
 
 
+def cpu_seconds(pid):
+    """CPU time of a process and of its children that run."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if pid in (int(stat.parent.name), int(fields[1])):
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 def show(name, result):
     print(f"{name:28}", json.dumps(result), flush=True)
     return result
 
 
-def measure_load(port, requests, seconds, name):
+def measure_load(port, requests, seconds, name, pid):
     load(port, requests, 4, 2.0)  # warm
-    return {f"{n} clients": show(f"{name}, {n} clients", load(port, requests, n, seconds)) for n in CLIENTS}
+    results = {}
+    for n in CLIENTS:
+        before = cpu_seconds(pid)
+        result = load(port, requests, n, seconds)
+        n_answers = result["statuses"].get("200", 0)
+        result["CPU ms an answer"] = round(1000 * (cpu_seconds(pid) - before) / max(n_answers, 1), 2)
+        results[f"{n} clients"] = show(f"{name}, {n} clients", result)
+    return results
 
 
 def measure_overload(port, model, texts, process, seconds):
@@ -235,22 +256,22 @@ def main():
     parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
     parser.add_argument("--minutes", type=float, default=10.0, help="of soak")
     parser.add_argument("--rival", help="address of a project of a running Annif: http://127.0.0.1:5000/v1/projects/ID")
+    parser.add_argument("--rival-pid", type=int, default=0, help="its process, whose CPU time is counted")
     options = parser.parse_args()
     texts = options.texts.read_text().splitlines()[:MAX_TEXTS]
     results = {"stage": options.stage}
     if options.stage == "load" and options.rival:
         address = urllib.parse.urlsplit(options.rival)
         requests = annif_requests(address.path.rsplit("/", 1)[1], texts)
-        results["rival"] = measure_load(address.port, requests, options.seconds, "rival")
+        results["rival"] = measure_load(address.port, requests, options.seconds, "rival", options.rival_pid)
     else:
         with server(options.model) as (port, model, process):
             name = model["id"]
             results |= {"model": name, "labels": model["labels"]}
             requests = native_requests(name, texts)
             if options.stage == "load":
-                results["holobind"] = measure_load(port, requests, options.seconds, "holobind")
-                routes = measure_load(port, annif_requests(name, texts), options.seconds, "holobind, Annif's routes")
-                results["holobind, Annif's routes"] = routes
+                for route, sent in (("holobind", requests), ("holobind, Annif's routes", annif_requests(name, texts))):
+                    results[route] = measure_load(port, sent, options.seconds, route, process.pid)
             elif options.stage == "overload":
                 results |= measure_overload(port, name, texts, process, options.seconds)
             else:

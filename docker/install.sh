@@ -12,7 +12,7 @@ pip install ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} torch==2.13.0
 pip install --constraint "$source/constraints.txt" "$source[serve]"
 packages=$(echo "$environment"/lib/python3*/site-packages)
 # Headers, compilers' inputs and tests of torch and others: no program here reads them.
-rm -rf "$packages"/torch/include "$packages"/torch/share "$packages"/torch/bin "$packages"/torch/test \
+rm -rf "$packages"/torch/include "$packages"/torch/share "$packages"/torch/bin/protoc* "$packages"/torch/test \
   "$packages"/caffe2 "$packages"/functorch "$packages"/pip "$packages"/pip-* "$packages"/setuptools "$packages"/setuptools-* \
   "$packages"/mpl_toolkits/tests "$packages"/matplotlib/mpl-data/sample_data "$packages"/torch/lib/*.a
 find "$packages" -type d \( -name tests -o -name testing_data \) -not -path '*/numpy/*' -prune -exec rm -rf {} +

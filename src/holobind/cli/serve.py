@@ -147,5 +147,6 @@ def train_demo(path: Path, on_progress: "ProgressCallback") -> None:
     on_progress("reading Python functions", 0.0)
     dataset = data.python_calls()
     callbacks = hb.Callbacks(on_solve=on_progress)
-    model = hb.learn(dataset.train, label_names=dataset.label_names, tfidf=dataset.tfidf, callbacks=callbacks)
+    config = hb.ModelConfig(update=True)  # the page can teach it
+    model = hb.learn(dataset.train, config, label_names=dataset.label_names, tfidf=dataset.tfidf, callbacks=callbacks)
     model.save(path)

@@ -7,7 +7,7 @@ import time
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 
 from holobind.serve.problems import Problem
 
@@ -32,6 +32,7 @@ SECURITY_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 log = logging.getLogger("holobind.serve")
 
 
@@ -52,11 +53,9 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = MutableHeaders(scope=message)
-                for name, value in SECURITY_HEADERS.items():
-                    headers.setdefault(name, value)
+                message["headers"] = [*message.get("headers", ()), *RAW_HEADERS]
                 if scope["path"].startswith("/v1"):
-                    headers.setdefault("Cache-Control", "no-store")
+                    message["headers"].append((b"cache-control", b"no-store"))
             await send(message)
 
         self.metrics.running += 1

@@ -84,10 +84,20 @@ def run(paths: list[Path], settings: Settings, on_start: Callable[[str], None] |
     # uvicorn sends the signal that ended it again, once requests are answered: SIGTERM then ends nothing.
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
-        asyncio.run(serve())
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+            runner.run(serve())
     finally:
         signal.signal(signal.SIGTERM, before)
         listening.close()
+
+
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """The event loop of uvloop, where it is installed; it takes half the time of the usual one."""
+    try:
+        import uvloop
+    except ModuleNotFoundError:  # Windows
+        return None
+    return uvloop.new_event_loop
 
 
 def bind(host: str, port: int) -> socket.socket:

@@ -2,6 +2,7 @@
 
 import ipaddress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from holobind.errors import OptionError
@@ -77,7 +78,7 @@ class Settings:
         """Whether every request needs the token, not only those that change models."""
         return self.token is not None and not self.open
 
-    @property
+    @cached_property
     def is_loopback(self) -> bool:
         """Whether only this machine reaches the server."""
         if self.host == "localhost":
