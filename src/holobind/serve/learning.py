@@ -12,6 +12,7 @@ the training of the next one.
 import asyncio
 import logging
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -40,14 +41,18 @@ class Learner:
         self.folder = journal.directory / served.id
         self.base, self.documents, self.position = "", 0, 0
         self._lock = asyncio.Lock()
-        self._running: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[bool] | None = None
 
     async def reach(self, position: int, seconds: float) -> bool:
         """Learn the journal up to a position; False if that takes longer, fails, or is not possible for this model."""
-        if self._running is None or self._running.done():
-            self._running = asyncio.create_task(self._catch_up())
-        await asyncio.wait({self._running}, timeout=seconds)
-        return self.position >= position and self.served.current.model.can_learn_on
+        last = time.monotonic() + seconds
+        while self.position < position and self.served.current.model.can_learn_on:
+            if self._running is None or self._running.done():
+                self._running = asyncio.create_task(self._catch_up())
+            await asyncio.wait({self._running}, timeout=last - time.monotonic())
+            if not (self._running.done() and self._running.result()):
+                return False
+        return self.served.current.model.can_learn_on
 
     async def settle(self) -> None:
         """Wait until nothing is being learned."""
@@ -55,22 +60,25 @@ class Learner:
             await self._running
 
     async def begin_again(self) -> Version:
-        """The model of the file as it is now, with its journal; the file may be another one."""
+        """Put into service the model of the file as it is now, with its journal; the file may be another one."""
 
         async def read() -> Version:
             async with self._lock:
-                return await asyncio.to_thread(lambda: self.resume(self.served.read()))
+                self.served.current = await asyncio.to_thread(lambda: self.resume(self.served.read()))
+                return self.served.current
 
         return await asyncio.shield(asyncio.create_task(read()))
 
-    async def _catch_up(self) -> None:
-        """Learn until the end of the journal. The next document, or the next start, tries again what fails."""
+    async def _catch_up(self) -> bool:
+        """Learn until the end of the journal; False if that fails: the next document, or start, tries again."""
         try:
             async with self._lock:
                 while (version := await asyncio.to_thread(self.step, self.served.current)) is not None:
                     self.served.current = version
         except Exception:
             log.exception("%s does not learn; its journal keeps the documents", self.served.id)
+            return False
+        return True
 
     def resume(self, base: Version) -> Version:
         """The model that has all of the journal, beginning with the newest learned file of a trained one."""
@@ -127,9 +135,11 @@ def update_model(model: Model, documents: Sequence[dict[str, Any]]) -> tuple[Mod
     """The model after some documents, and how many of them it learned. A document that it refuses is left out."""
     try:
         return _updated(model, documents), len(documents)
-    except HolobindError as error:
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:
         if len(documents) == 1:
-            log.warning("a document of %s is not learned: %s", documents[0].get("time"), error)
+            log.warning("a document of %s is not learned: %s", documents[0].get("time"), error, exc_info=True)
             return model, 0
     n_learned = 0
     for document in documents:

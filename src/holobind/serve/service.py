@@ -68,10 +68,9 @@ class Service:
         learner = self.learners.get(served.id)
         try:
             if learner is None:
-                version = await asyncio.to_thread(served.read)
+                served.current = version = await asyncio.to_thread(served.read)
             else:
                 version = await learner.begin_again()
-            served.current = version
         except (HolobindError, OSError) as error:
             log.warning("%s is not replaced: %s", served.id, error)
             raise Problem(409, f"the model before stays in service: {error}", title="Model not replaced") from error
