@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from holobind._processes import ALONE, Processes
 from holobind._threads import threaded
 from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback
 from holobind.data.csr import binary_labels, checked_csr, normalise_rows
@@ -33,13 +34,22 @@ MAX_BLOCK_BYTES = 1 << 27  # of their signs and multipliers, unless those of 8 c
 ROOT_TASK_CHILDREN = 32  # classifiers of the root that one task fits, at most
 
 Group = NDArray[np.int64]  # the labels below a node
+Task = tuple[int, int, int]  # a parent, and the first and last of its children
+N_ENTRY_ARRAYS = 5
 Entries = tuple[IntArray, NDArray[np.uint8], NDArray[np.int8], FloatArray, FloatArray]
 
 
 def fit_label_tree(
-    X: CsrArray, Y: CsrArray, *, seed: int = 0, on_progress: ProgressCallback | None = None
+    X: CsrArray,
+    Y: CsrArray,
+    *,
+    seed: int = 0,
+    processes: Processes = ALONE,
+    on_progress: ProgressCallback | None = None,
 ) -> LabelTree:
     """Fit a tree to rows of norm 1 and their labels; labels that no row has are not in it.
+
+    processes   that call it together with the same arguments: each fits the classifiers of some nodes
 
     Shapes: X (n, f), Y (n, L), with at least one label in Y
     """
@@ -60,17 +70,51 @@ def fit_label_tree(
         for step in (len(groups) if parent else _even_step(len(groups), ROOT_TASK_CHILDREN),)
         for first in range(0, len(groups), step)
     ]
-    results: list[list[Entries]] = [[] for _ in parents]
+    # Tasks are dealt out by their sizes, so that all processes have as much to do.
+    order = np.argsort([-task_size for task_size in _sizes(tasks, parents, rows_of_label)], kind="stable").tolist()
+    own = [tasks[i] for place, i in enumerate(order) if processes.takes(place)]
+    results: list[list[tuple[int, Entries]]] = [[] for _ in parents]
 
-    def fit(task: tuple[int, int, int]) -> tuple[int, Entries]:
+    def fit(task: Task) -> tuple[Task, Entries]:
         parent, first, last = task
-        return parent, fitter.fit(parent, parents[parent], children[parent], first, last)
+        return task, fitter.fit(parent, parents[parent], children[parent], first, last)
 
-    for done, (parent, entries) in enumerate(threaded(fit, tasks), 1):
-        results[parent].append(entries)
+    found: list[tuple[Task, Entries]] = []
+    for done, result in enumerate(threaded(fit, own), 1):
+        found.append(result)
         if on_progress:
-            on_progress("label tree", done / len(tasks))
-    return _pack(X.shape[1], n_labels, occurring[np.concatenate(levels[-1])], children, results, len(levels))
+            on_progress("label tree", done / len(own))
+    for (parent, first, _), entries in _from_all(found, processes):
+        results[parent].append((first, entries))
+    ordered = [[entries for _, entries in sorted(parts, key=lambda part: part[0])] for parts in results]
+    return _pack(X.shape[1], n_labels, occurring[np.concatenate(levels[-1])], children, ordered, len(levels))
+
+
+def _sizes(tasks: Sequence[Task], parents: Sequence[Group], rows_of_label: CsrArray) -> list[int]:
+    """The work of each task, about: rows below the parent times classifiers."""
+    counts = np.diff(rows_of_label.indptr)
+    rows = [int(counts[group].sum()) for group in parents]
+    return [rows[parent] * (last - first) for parent, first, last in tasks]
+
+
+def _from_all(found: list[tuple[Task, Entries]], processes: Processes) -> list[tuple[Task, Entries]]:
+    """The results of all processes."""
+    if processes.size == 1:
+        return found
+    tasks = np.array([task for task, _ in found], np.int64).reshape(-1, 3)
+    columns = [[np.asarray(entries[i]) for _, entries in found] for i in range(N_ENTRY_ARRAYS)]
+    lengths = np.array([[len(array) for array in column] for column in columns], np.int64).T.reshape(-1, N_ENTRY_ARRAYS)
+    all_tasks, all_lengths = processes.gather(tasks), processes.gather(lengths)
+    joined = []
+    for dtype, column in zip((np.int32, np.uint8, np.int8, np.float32, np.float32), columns, strict=True):
+        joined.append(processes.gather(np.concatenate([np.empty(0, dtype), *column]).astype(dtype, copy=False)))
+    results: list[tuple[Task, Entries]] = []
+    for rank in range(processes.size):
+        cuts = [np.split(joined[i][rank], np.cumsum(all_lengths[rank][:, i])[:-1]) for i in range(N_ENTRY_ARRAYS)]
+        for j, (parent, first, last) in enumerate(all_tasks[rank].tolist()):
+            features, child, levels, scales, biases = (cuts[i][j] for i in range(N_ENTRY_ARRAYS))
+            results.append(((parent, first, last), (features, child, levels, scales, biases)))
+    return results
 
 
 def _cluster(Z: CsrArray, rng: np.random.Generator) -> list[list[Group]]:
