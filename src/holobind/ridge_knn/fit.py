@@ -449,9 +449,8 @@ def _gains(codebook: Codebook, before: _Validated, after: _Validated) -> bool:
     outputs = [_joined(validated.outputs, validated.choice) for validated in (before, after)]
     scores = [ndcg_of_rows(Y, codebook.top_k(v, k)[1].numpy()) for v, Y in outputs]
     gains = scores[1] - scores[0]
-    gains = gains[np.isfinite(gains)]
-    error = gains.std() / max(len(gains), 1) ** 0.5
-    return bool(len(gains)) and float(gains.mean()) > max(MIN_TOLERANCE_GAIN_WITH_KNN, GAIN_ERRORS * float(error))
+    error = gains.std() / len(gains) ** 0.5
+    return float(gains.mean()) > max(MIN_TOLERANCE_GAIN_WITH_KNN, GAIN_ERRORS * float(error))
 
 
 def _suits_forest(n_rows: int, n_features: int) -> bool:
