@@ -53,8 +53,8 @@ class Processes:
         padded[: len(array)] = array
         parts = np.empty((self.size, *padded.shape), array.dtype)
         if parts.nbytes:
-            raw = (torch.from_numpy(each.reshape(-1).view(np.uint8)) for each in (parts, padded))
-            dist.all_gather_into_tensor(*raw)
+            raw = [torch.from_numpy(each.reshape(-1).view(np.uint8)) for each in (*parts, padded)]
+            dist.all_gather(raw[:-1], raw[-1])
         return [part[:n] for part, n in zip(parts, lengths.tolist(), strict=True)]
 
     def exchange(self, array: Array, work: Callable[[Array], Array]) -> Array:
