@@ -337,7 +337,7 @@ class ConjugateGradientSolver:
         right   blocks of the right side, by their first columns, that are kept where they are small enough; or None
         """
         diagonal = operator.squares() + np.float32(l2)
-        together = p.shard_rows and p.processes.size > 1 and isinstance(operator, RowOperator)
+        together = p.shard_rows and p.processes.size > 1
         n_threads = torch.get_num_threads()
         n_blocks = 1 if together else n_threads  # that are solved at a time
         own = -(-p.columns // p.processes.size)  # every process takes the same number of blocks of the same width
