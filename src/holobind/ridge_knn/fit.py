@@ -331,7 +331,7 @@ class _Ridge:
             tree_weight=tree_weight,
             seed=self.seed,
         )
-        network.max_table_bytes = min(network.max_table_bytes, self.memory)
+        network.max_table_bytes = self.memory
         return network
 
 
