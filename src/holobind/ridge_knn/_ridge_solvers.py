@@ -110,7 +110,8 @@ class RidgeProblem:
     def _add_targets(self, first: int, last: int, start: int, out: FloatArray) -> None:
         """Add columns of the targets of the rows first to last, without the weights of rows."""
         end = start + out.shape[1]
-        if not (isinstance(self.codebook, OrbitCodebook) or self.targets_are_labels):
+        has_slices = isinstance(self.codebook, OrbitCodebook) and self.codebook.bases is None  # trainable bases change
+        if not (has_slices or self.targets_are_labels):
             out += self.targets(np.arange(first, last))[:, start:end]
             return
         indptr, labels, _ = row_range(self.Y, first, last)

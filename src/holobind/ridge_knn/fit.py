@@ -30,8 +30,9 @@ from holobind.data.csr import binary_labels, canonical_csr, checked_csr, column_
 from holobind.data.holdout import MAX_HELD_OUT_ROWS, folds, holdout
 from holobind.errors import OptionError
 from holobind.metrics import ndcg_at_k, ndcg_of_rows
+from holobind.ridge_knn.candidates import Candidates
 from holobind.ridge_knn.encoder import Encoder, rare_label_weights
-from holobind.ridge_knn.estimate import NEAR_DUPLICATE_COSINE, Estimate, estimate, nearest_cosines
+from holobind.ridge_knn.estimate import NEAR_DUPLICATE_COSINE, Estimate, HeldOut, estimate, nearest_cosines
 from holobind.ridge_knn.fit_forest import fit_forest
 from holobind.ridge_knn.fit_label_tree import fit_label_tree
 from holobind.ridge_knn.forest import MAX_FEATURES, Forest
@@ -60,6 +61,7 @@ IDF_POWERS = (0.0, 0.5)
 MIN_IDF_GAIN = 0.25  # points of nDCG@5 by which an idf power above 0 must be better
 SIMILARITY_POWERS = (1.0, 2.0, 4.0, 8.0)
 KNN_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+N_CANDIDATES = 32  # labels of a row, by each of three typical settings, among which others rank where labels are many
 MIDDLE_KNN_WEIGHT = 0.75  # with which idf_power and similarity_power are chosen
 
 MIN_ROWS_FOR_FOREST = 1000
@@ -92,6 +94,7 @@ class RidgeKnnFit:
     calibration  of the scores of held-out rows to probabilities; None if no rows were held out, or too few
     estimate     the score on held-out rows with its interval; None if no rows were held out
     near_duplicates   the fraction of held-out rows with a kept row of a cosine above 0.9; None if it was not measured
+    held_out     the outputs of held-out rows, for what is fitted to scores later; None if no rows were held out
     """
 
     network: RidgeKnn
@@ -101,6 +104,7 @@ class RidgeKnnFit:
     trees: TreeChoice | None = None
     estimate: Estimate | None = None
     near_duplicates: float | None = None
+    held_out: HeldOut | None = None
 
     def summary(self) -> dict[str, Any]:
         """How it was fitted, as JSON values for a model's metadata.
@@ -175,6 +179,7 @@ def fit_ridge_knn(
     estimated: Estimate | None = None
     trees: list[LabelTree] = []
     tree_choice: TreeChoice | None = None
+    held_out: HeldOut | None = None
     if X.shape[0] >= MIN_ROWS_TO_VALIDATE:
         splits = _folds(X.shape[0], seed, groups)
         try_forest = knn_weight != 0 and _suits_forest(*X.shape)
@@ -194,6 +199,9 @@ def fit_ridge_knn(
         calibration = calibrate(lambda k: top_k_with_trees(codebook, v, k, added), Y_held)
         ndcg = ndcg_of_rows(Y_held, top_k_with_trees(codebook, v, min(5, n_labels), added)[1].numpy())
         estimated = estimate(ndcg, None if groups is None else groups[np.concatenate([held for _, held in splits])])
+        counts = np.array([np.bincount(Y[kept].indices, minlength=n_labels) for kept, _ in splits])
+        held_rows = [held for _, held in splits]
+        held_out = HeldOut(np.concatenate(held_rows), [*map(len, held_rows)], counts, Y_held, v, added)
         # The tree of a single hold-out is kept, so that the choice costs no tree: the others have the held-out rows.
         trees = trees if len(splits) == 1 else []
         del v
@@ -210,7 +218,16 @@ def fit_ridge_knn(
     trees += [ridge.label_tree(X, Y, seed + i) for i in range(len(trees), n_trees)]
     network = ridge.network(solution, X, Y, choice, forest, trees, tree_weight)
     solution = replace(solution, validation=fitted.l2_validation)
-    return RidgeKnnFit(network, solution, fitted.knn_validation, calibration, tree_choice, estimated, near_duplicates)
+    return RidgeKnnFit(
+        network,
+        solution,
+        fitted.knn_validation,
+        calibration,
+        tree_choice,
+        estimated,
+        near_duplicates,
+        held_out,
+    )
 
 
 def update_ridge_knn(network: RidgeKnn, X: CsrArray, Y: CsrArray, l2: float | None, n_seen: int) -> RidgeKnn:
@@ -472,12 +489,25 @@ def _choose_knn(
     """
     Y = vstack([fold.Y for fold in outputs], format="csr")
     tried: dict[KnnChoice, float] = {}
+    k = min(5, codebook.n_labels)
+
+    def output(choice: KnnChoice) -> Tensor:
+        return torch.cat([fold.output(choice) for fold in outputs])
+
+    label_candidates: Candidates | None = None
+    if codebook.n_labels > max(codebook.dim, N_CANDIDATES) and outputs[0].forest is None:
+        typical = [KnnChoice(idf_power, 2.0, MIDDLE_KNN_WEIGHT, 0.0) for idf_power in IDF_POWERS]
+        typical = [KnnChoice(0.0, 2.0, 0.0, 0.0), *(typical if outputs[0].residuals else ())]
+        label_candidates = Candidates(torch.cat([codebook.top_k(output(each), N_CANDIDATES)[1] for each in typical], 1))
 
     def ndcg(choice: KnnChoice) -> float:
         if choice not in tried:
-            v = torch.cat([fold.output(choice) for fold in outputs])
-            ranked = codebook.top_k(v, min(5, codebook.n_labels))[1].numpy()
-            tried[choice] = float(ndcg_at_k(Y, ranked)[-1])
+            v = output(choice)
+            if label_candidates is None:
+                ranked = codebook.top_k(v, k)[1]
+            else:
+                ranked = label_candidates.best(label_candidates.scores(codebook, v), k)
+            tried[choice] = float(ndcg_at_k(Y, ranked.numpy())[-1])
         return tried[choice]
 
     middle = MIDDLE_KNN_WEIGHT if knn_weight is None else knn_weight
