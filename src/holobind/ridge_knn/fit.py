@@ -341,7 +341,7 @@ class _Ridge:
             learning_on=state,
             seed=self.seed,
         )
-        network.max_table_bytes = min(network.max_table_bytes, self.memory)
+        network.max_table_bytes = self.memory
         return network
 
 

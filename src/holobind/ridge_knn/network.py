@@ -26,6 +26,7 @@ labels compensate for it. The model is linear in its targets, so each label's sc
 vector, and prediction needs no other change.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Self
 
@@ -43,7 +44,7 @@ from holobind.data.csr import checked_csr, column_counts, from_arrays, scale_col
 from holobind.errors import OptionError
 from holobind.networks.base import Network
 from holobind.ridge_knn._module import FixedDtypeModule
-from holobind.ridge_knn.encoder import MAX_KNN_TABLE_BYTES, Encoder, rare_label_weights
+from holobind.ridge_knn.encoder import Encoder, rare_label_weights
 from holobind.ridge_knn.forest import TOP_SPLITS, Forest
 from holobind.ridge_knn.label_tree import COMPRESSED_TREE_TENSORS, LabelTree, search_trees
 from holobind.ridge_knn.quantise import STEPS, dequantise, quantise_blocks
@@ -163,7 +164,7 @@ class RidgeKnn(FixedDtypeModule, Network):
         }
         for name, buffer in buffers.items():
             self.register_buffer(name, buffer)
-        self.max_table_bytes = MAX_KNN_TABLE_BYTES  # of residuals that are kept; a smaller table costs time
+        self.max_table_bytes = sys.maxsize  # of residuals that are kept, where memory is bounded
         self._encoder: Encoder | None = None
 
     @classmethod
