@@ -210,9 +210,10 @@ class LabelText:
         m, n = min(ADDED_LABELS, self.n_labels), rows.words.shape[0]
         values, labels = np.zeros((n, m), np.float32), np.full((n, m), -1, np.int64)
         counts = counts[: self.n_labels]
-        for chunk, texts, cosines in self.text_scores(rows, best_scores, best_labels):
+        for chunk, words, cosines in self.text_scores(rows, best_scores, best_labels):
+            texts = words
             if cosines is not None:
-                texts = texts + np.float32(self.weights.embedding_weight) * np.maximum(cosines, 0)
+                texts = words + np.float32(self.weights.embedding_weight) * np.maximum(cosines, 0)
             raised = self.weights.values(texts, counts, best_scores[chunk, :1])
             largest, at = torch.from_numpy(raised).topk(m, dim=1)
             values[chunk], labels[chunk] = largest.numpy(), np.where(largest.numpy() > 0, at.numpy(), -1)
@@ -270,8 +271,8 @@ class LabelText:
         chosen: CsrArray = csr_array((weights.ravel(), labels.ravel(), np.arange(0, n * k + 1, k)), (n, self.n_labels))
         query = chosen @ self.index[self._first]
         lengths = np.sqrt(np.bincount(np.repeat(np.arange(n), np.diff(query.indptr)), query.data**2, minlength=n))
-        own = weights / np.maximum(lengths, 1e-12)[:, None].astype(np.float32)
-        own *= self._tables().has_words[labels]
+        own: FloatArray = weights * self._tables().has_words[labels]
+        own /= np.maximum(lengths, 1e-12)[:, None].astype(np.float32)
         return normalise_rows(query.astype(np.float32)), (own, labels)
 
     def _of_labels(self, scores: FloatArray) -> FloatArray:
@@ -284,7 +285,8 @@ class LabelText:
             dense = None if self.embeddings is None else self.embeddings.T.astype(np.float32)
             names = self.index[self._first]
             has_words = (np.diff(names.indptr) > 0).astype(np.float32)
-            self._prepared = _Tables(*(csr_array(A.T) for A in (self.index, squares, names)), has_words, dense)
+            by_feature = [csr_array(A.T) for A in (self.index, squares, names)]
+            self._prepared = _Tables(by_feature[0], by_feature[1], by_feature[2], has_words, dense)
         return self._prepared
 
     def prepare(self) -> None:
