@@ -11,11 +11,14 @@ over the texts a_i of the label, of which a_1 is its name, as tf-idf vectors of 
                  about x, in the words of label names. So a label can be found whose words the document does not have
     e            embeddings of a sentence encoder, where the model has one
 
-The more training rows a label has, the less its text counts. With s the best score of x without label texts, and n the
-number of rows of l, this is added to the score of l:
+The more training rows a label has, the less its text counts. With s the best score of x without label texts, but at
+least `min_scale`, and n the number of rows of l, this is added to the score of l:
 
-    0.95 s tanh(zero_weight t / 0.95)      if n = 0: a label that was never seen does not overtake the best one
+    0.95 s tanh(zero_weight t / 0.95)      if n = 0
     s weight t / (1 + n / half_rows)       otherwise
+
+So a label that was never seen does not overtake the best one, unless the best one has a low score itself: `min_scale` is
+the best score that nine of ten rows reach.
 
 Only the ADDED_LABELS largest values of a row are added, and they are not negative, so that the top k stays exact
 (`heads.added_scores`).
@@ -56,6 +59,7 @@ class TextWeights:
     weight: float = 0.8
     half_rows: float = 10.0
     embedding_weight: float = 0.0
+    min_scale: float = 0.0
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -81,7 +85,7 @@ class TextWeights:
         relative = factor.astype(np.float32) * np.maximum(texts, 0)
         bound = np.float32(MAX_FRACTION_OF_BEST)
         relative = np.where(n_rows > 0, relative, bound * np.tanh(relative / bound))
-        return np.asarray(relative * np.maximum(best, 0), np.float32)
+        return np.asarray(relative * np.maximum(best, np.float32(self.min_scale)), np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +97,10 @@ class TextRows:
 
     words: CsrArray
     embeddings: FloatArray | None = None
+
+    def empty(self) -> NDArray[np.bool_]:
+        """Which documents have no word of any label text.  Shapes: -> (n)"""
+        return np.diff(self.words.indptr) == 0
 
     def take(self, rows: RowIndex) -> "TextRows":
         return TextRows(take_rows(self.words, rows), None if self.embeddings is None else self.embeddings[rows])
