@@ -137,6 +137,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         metric: str = "P@1",
         precision: str = "32-true",
         time_limit: float | None = None,
+        memory: str | None = None,
         vectorizer: Any = None,
         label_texts: Any = None,
         threshold: float | None = None,
@@ -183,6 +184,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.metric = metric
         self.precision = precision
         self.time_limit = time_limit
+        self.memory = memory
         self.vectorizer = vectorizer
         self.label_texts = label_texts
         self.threshold = threshold

@@ -14,7 +14,7 @@ from holobind.data.csr import binary_labels, normalise_rows
 from holobind.errors import OptionError
 from holobind.heads.added_scores import AddedScores
 from holobind.metrics import ndcg_at_k
-from holobind.ridge_knn import KnnChoice, fit, fit_ridge_knn, tree_choice, update_ridge_knn
+from holobind.ridge_knn import KnnChoice, fit, fit_ridge_knn, label_tree, tree_choice, update_ridge_knn
 from holobind.ridge_knn import ridge as ridge_module
 from holobind.ridge_knn.fit_forest import N_TREES
 from holobind.ridge_knn.fit_label_tree import fit_label_tree
@@ -324,3 +324,28 @@ def test_the_estimate_is_the_score_of_the_choice():
     chosen = max(choice.ndcg for choice in found.validation if choice.knn_weight == found.network.knn_weight)
     assert found.estimate.ndcg == pytest.approx(chosen)
     assert found.estimate.low < found.estimate.ndcg < found.estimate.high
+
+
+def test_settings_are_scored_among_candidates_as_among_all_labels(monkeypatch):
+    X, Y = rare_words(n=1500, f=300, labels=200)
+    scores = []
+    for n_candidates in (fit.N_CANDIDATES, Y.shape[1]):  # with as many candidates as labels, all labels are searched
+        monkeypatch.setattr(fit, "N_CANDIDATES", n_candidates)
+        found = fit_ridge_knn(X, Y, dim=64, label_trees=0)
+        scores.append({(c.idf_power, c.similarity_power, c.knn_weight): c.ndcg for c in found.validation})
+    assert scores[0].keys() == scores[1].keys()
+    assert max(abs(scores[0][key] - scores[1][key]) for key in scores[0]) < 0.3
+
+
+def test_the_score_of_a_tree_weight_is_that_of_added_scores():
+    X, Y = rare_words(n=400, labels=60)
+    codebook = hb.OrbitCodebook(60, 32)
+    v, found = torch.randn(400, 32), tree_choice_values(X, Y)
+    choice, added = tree_choice.choose_trees(codebook, v, Y, found, may_be_none=False)
+    ranked = AddedScores(codebook, *(torch.from_numpy(array) for array in added)).top_k(v, 5)[1]
+    assert choice.ndcg == pytest.approx(ndcg_at_k(Y, ranked.numpy())[-1])
+    assert choice.ndcg_without == pytest.approx(ndcg_at_k(Y, codebook.top_k(v, 5)[1].numpy())[-1])
+
+
+def tree_choice_values(X, Y):
+    return label_tree.search_trees([fit_label_tree(X, Y)], X)

@@ -165,6 +165,8 @@ def notes(metadata: dict[str, Any]) -> list[str]:
     ridge, training, held_out = (metadata.get(name) for name in ("ridge", "training", "held_out"))
     if isinstance(ridge, dict):
         found += _ridge_notes(ridge)
+    if isinstance(left_out := metadata.get("memory notes"), list):
+        found += [f"with this --memory, {str(note)[:200]}" for note in left_out[:3]]
     if isinstance(training, dict) and training["history"]:
         found += _training_notes(training)
     if isinstance(held_out, dict) and (held_out.get("near_duplicates") or 0) >= MIN_NEAR_DUPLICATES:

@@ -22,7 +22,15 @@ from holobind.cli.arguments import (
     TextField,
     print_description,
 )
-from holobind.cli.terminal import claim_outputs, first_process, interrupted, print_json, print_rich, progress
+from holobind.cli.terminal import (
+    claim_outputs,
+    first_process,
+    interrupted,
+    print_json,
+    print_rich,
+    progress,
+    several_processes,
+)
 from holobind.errors import DataError, FileError, OptionError, TrainingInterrupted
 from holobind.training.config import OPTIONS, Option, TrainConfig, split_options, without_effect
 from holobind.training.state import TrainState
@@ -107,6 +115,8 @@ def train(
         holobind train reviews.jsonl --network cnn --embedding-dim 100 --max-tokens 200
 
         torchrun --nproc-per-node 2 -m holobind train bibtex --network fc
+
+        holobind train large --no-text --memory 2GB
     """
     import holobind as hb
     from holobind.cli import plots
@@ -136,6 +146,8 @@ def train(
             label_field=label_field,
             label_separator=label_separator,
             label_names=label_names,
+            memory_map=config.closed_form and (train_config.memory is not None or several_processes()),
+            texts=config.text is not False or config.reads_tokens,
             max_uncompressed=max_uncompressed,
             on_progress=report,
         )

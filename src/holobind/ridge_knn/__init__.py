@@ -19,9 +19,10 @@ from holobind.ridge_knn.forest import Forest
 from holobind.ridge_knn.knn_index import KnnIndex
 from holobind.ridge_knn.label_tree import LabelTree
 from holobind.ridge_knn.network import RidgeKnn
-from holobind.ridge_knn.ridge import RidgeSolution, solve_ridge
+from holobind.ridge_knn.ridge import DEFAULT_MEMORY, RidgeSolution, solve_ridge
 
 __all__ = [
+    "DEFAULT_MEMORY",
     "Forest",
     "HeldOut",
     "KnnChoice",

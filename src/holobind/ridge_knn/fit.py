@@ -22,21 +22,24 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, vstack
 from torch import Tensor
 
+from holobind._processes import ALONE, Processes
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.calibration import Calibration, calibrate
 from holobind.codebooks import Codebook, OrbitCodebook
-from holobind.data.csr import binary_labels, canonical_csr, checked_csr
+from holobind.data.csr import binary_labels, canonical_csr, checked_csr, column_counts, take_rows
 from holobind.data.holdout import MAX_HELD_OUT_ROWS, folds, holdout
 from holobind.errors import OptionError
 from holobind.metrics import ndcg_at_k, ndcg_of_rows
+from holobind.ridge_knn.candidates import Candidates
 from holobind.ridge_knn.encoder import Encoder, rare_label_weights
 from holobind.ridge_knn.estimate import NEAR_DUPLICATE_COSINE, Estimate, HeldOut, estimate, nearest_cosines
 from holobind.ridge_knn.fit_forest import fit_forest
 from holobind.ridge_knn.fit_label_tree import fit_label_tree
 from holobind.ridge_knn.forest import MAX_FEATURES, Forest
 from holobind.ridge_knn.label_tree import LabelTree, search_trees
-from holobind.ridge_knn.network import MAX_LABEL_TREES, RidgeKnn, default_codebook
-from holobind.ridge_knn.ridge import MIN_TOLERANCE_GAIN, RidgeSolution, solve_ridge
+from holobind.ridge_knn.network import MAX_LABEL_TREES, WEIGHT_BLOCK_ROWS, RidgeKnn, default_codebook
+from holobind.ridge_knn.ridge import DEFAULT_MEMORY, MIN_TOLERANCE_GAIN, RidgeSolution, solve_ridge
+from holobind.ridge_knn.sharded_rows import ShardedRows
 from holobind.ridge_knn.tree_choice import (
     DEFAULT_TREE_WEIGHT,
     N_LABEL_TREES,
@@ -58,6 +61,7 @@ IDF_POWERS = (0.0, 0.5)
 MIN_IDF_GAIN = 0.25  # points of nDCG@5 by which an idf power above 0 must be better
 SIMILARITY_POWERS = (1.0, 2.0, 4.0, 8.0)
 KNN_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+N_CANDIDATES = 32  # labels of a row, by each of three typical settings, among which others rank where labels are many
 MIDDLE_KNN_WEIGHT = 0.75  # with which idf_power and similarity_power are chosen
 
 MIN_ROWS_FOR_FOREST = 1000
@@ -138,6 +142,8 @@ def fit_ridge_knn(
     label_trees: int | None = None,
     seed: int = 0,
     groups: IntArray | None = None,
+    memory: int = DEFAULT_MEMORY,
+    processes: Processes = ALONE,
     on_progress: ProgressCallback | None = None,
 ) -> RidgeKnnFit:
     """Fit a network to rows of norm 1 and their labels; choose what is None.
@@ -150,6 +156,9 @@ def fit_ridge_knn(
                        and 0 with knn_weight 0
     seed               of the codebook, the held-out rows and the trees
     groups             ids from 0 on (`data.holdout.group_ids`): whole groups are held out, not single rows
+    memory             bytes, about, in addition to rows, weights and trees
+    processes          that call it together with the same arguments: they share the products of the ridge regression,
+                       the rows of the kNN index and the nodes of label trees, and all get the same network
 
     The number of threads changes the result only as in `solve_ridge`.
 
@@ -164,7 +173,7 @@ def fit_ridge_knn(
     X, Y = canonical_csr(checked_csr(X, "X").astype(np.float32, copy=False)), binary_labels(checked_csr(Y, "Y"))
     n_labels = Y.shape[1]
     codebook = default_codebook(n_labels, dim or default_knn_dim(n_labels), seed)
-    ridge = _Ridge(codebook, rare_label_boost, seed, on_progress)
+    ridge = _Ridge(codebook, rare_label_boost, seed, on_progress, memory, processes)
     fitted = _Validated(KnnChoice(0.0, 2.0, 1.0 if knn_weight is None else knn_weight, 0.0))
     calibration: Calibration | None = None
     estimated: Estimate | None = None
@@ -182,8 +191,8 @@ def fit_ridge_knn(
         v, Y_held = _joined(fitted.outputs, fitted.choice)
         found, added = [], None
         for kept, held in splits if try_trees else ():
-            trees = [fit_label_tree(X[kept], Y[kept], seed=seed, on_progress=on_progress)]
-            found.append(search_trees(trees, X[held]))
+            trees = [ridge.label_tree(take_rows(X, kept), take_rows(Y, kept), seed)]
+            found.append(search_trees(trees, take_rows(X, held)))
         if found:
             scores, labels = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
             tree_choice, added = choose_trees(codebook, v, Y_held, (scores, labels), may_be_none=label_trees is None)
@@ -199,14 +208,14 @@ def fit_ridge_knn(
     choice, start, step = fitted.choice, fitted.solution, fitted.step(l2)
     near_duplicates = fitted.near_duplicates
     fitted = replace(fitted, outputs=[], solution=None)  # which may be large
-    solution = ridge.solve(X, Y, *step, start=start)
+    solution = ridge.solve(X, Y, *step, start=start, overwrite_start=True)
     del start
     forest = fit_forest(X, Y, seed=seed, on_progress=on_progress) if choice.forest_weight else None
     tree_weight = DEFAULT_TREE_WEIGHT if label_trees and Y.nnz else 0.0
     if tree_choice is not None:
         tree_weight = tree_choice.weight
     n_trees = (label_trees or N_LABEL_TREES) if tree_weight else 0
-    trees += [fit_label_tree(X, Y, seed=seed + i, on_progress=on_progress) for i in range(len(trees), n_trees)]
+    trees += [ridge.label_tree(X, Y, seed + i) for i in range(len(trees), n_trees)]
     network = ridge.network(solution, X, Y, choice, forest, trees, tree_weight)
     solution = replace(solution, validation=fitted.l2_validation)
     return RidgeKnnFit(
@@ -232,7 +241,7 @@ def update_ridge_knn(network: RidgeKnn, X: CsrArray, Y: CsrArray, l2: float | No
     X, Y = checked_csr(X, "X", network.n_features), binary_labels(checked_csr(Y, "Y", network.n_labels))
     codebook = network.codebook()
     all_X, all_Y = (csr_array(vstack(pair)) for pair in zip(network.training_rows(), (X, Y), strict=True))
-    label_weights = _label_weights(all_Y, network.rare_label_boost)
+    label_weights = rare_label_weights(column_counts(all_Y), network.rare_label_boost)
     new = solve_ridge(X, Y, codebook, l2, tolerance=UPDATE_TOLERANCE, label_weights=label_weights, seed=network.seed)
     fraction = X.shape[0] / (n_seen + X.shape[0])
     W, bias = network.weights().lerp_(new.weights, fraction), network.bias.cpu().lerp(new.bias, fraction)
@@ -261,6 +270,8 @@ class _Ridge:
     rare_label_boost: float
     seed: int
     on_progress: ProgressCallback | None
+    memory: int = DEFAULT_MEMORY
+    processes: Processes = ALONE
 
     def solve(
         self,
@@ -269,24 +280,40 @@ class _Ridge:
         l2: float | None,
         tolerance: float | None = None,
         *,
+        rows: RowIndex | None = None,
         codebook: Codebook | None = None,
         start: RidgeSolution | None = None,
+        overwrite_start: bool = False,
         groups: IntArray | None = None,
     ) -> RidgeSolution:
+        """Solve with some of the rows, which are not copied, or with all."""
+        weights = None
+        if rows is not None:
+            weights = np.zeros(X.shape[0], np.float32)
+            weights[rows] = 1
         return solve_ridge(
             X,
             Y,
             codebook or self.codebook,
             l2,
-            label_weights=_label_weights(Y, self.rare_label_boost),
+            weights=weights,
+            label_weights=rare_label_weights(column_counts(Y, rows), self.rare_label_boost),
             tolerance=tolerance,
+            memory=self.memory,
             seed=self.seed,
             groups=groups,
             start=start,
+            overwrite_start=overwrite_start,
+            processes=self.processes,
             on_progress=self.on_progress,
         )
 
-    def search(self, X: CsrArray, Y: CsrArray, l2: float | None, groups: IntArray | None) -> RidgeSolution:
+    def label_tree(self, X: CsrArray, Y: CsrArray, seed: int) -> LabelTree:
+        return fit_label_tree(X, Y, seed=seed, processes=self.processes, on_progress=self.on_progress)
+
+    def search(
+        self, X: CsrArray, Y: CsrArray, rows: RowIndex, l2: float | None, groups: IntArray | None
+    ) -> RidgeSolution:
         """Choose l2, if it is None, and the tolerance with a codebook of a smaller dim, if that saves time.
 
         The best l2 does not depend on crosstalk.
@@ -294,7 +321,7 @@ class _Ridge:
         n_labels = Y.shape[1]
         narrow = n_labels > self.codebook.dim > L2_SEARCH_DIM
         codebook = OrbitCodebook(n_labels, L2_SEARCH_DIM, self.seed) if narrow else self.codebook
-        return self.solve(X, Y, l2, codebook=codebook, groups=groups)
+        return self.solve(X, Y, l2, rows=rows, codebook=codebook, groups=groups)
 
     def network(
         self,
@@ -306,9 +333,9 @@ class _Ridge:
         label_trees: Sequence[LabelTree] = (),
         tree_weight: float = 0.0,
     ) -> RidgeKnn:
-        return RidgeKnn.from_weights(
-            solution.weights,
-            solution.bias,
+        network = RidgeKnn.from_weights(
+            solution.weight_blocks(self.codebook, self.processes, WEIGHT_BLOCK_ROWS),
+            solution.full_bias(self.codebook, self.processes),
             X,
             Y,
             knn_weight=choice.knn_weight,
@@ -321,6 +348,8 @@ class _Ridge:
             tree_weight=tree_weight,
             seed=self.seed,
         )
+        network.max_table_bytes = min(network.max_table_bytes, self.memory)
+        return network
 
 
 @dataclass(frozen=True)
@@ -386,8 +415,7 @@ def _validate(
 
     A smaller tolerance than the first must pay with the kNN term, which makes up for much of what a loose one misses.
     """
-    first_kept = splits[0][0]
-    searched = ridge.search(X[first_kept], Y[first_kept], l2, None if groups is None else groups[first_kept])
+    searched = ridge.search(X, Y, splits[0][0], l2, groups)
     forests = [
         fit_forest(X[kept], Y[kept], n_trees=N_TRIAL_TREES, seed=ridge.seed) if try_forest else None
         for kept, _ in splits
@@ -398,9 +426,11 @@ def _validate(
         outputs = []
         start = None if best is None else best.solution
         for (kept, held), forest in zip(splits, forests, strict=True):
-            start = ridge.solve(X[kept], Y[kept], step_l2, tolerance, start=start)
-            network = ridge.network(start, X[kept], Y[kept], trial, forest)
-            outputs.append(_held_out_outputs(network, X[held], Y[held], with_knn=knn_weight != 0))
+            start = ridge.solve(X, Y, step_l2, tolerance, rows=kept, start=start, overwrite_start=True)
+            # A forest has few features, and its leaves need all rows.
+            rows = ShardedRows(X, Y, kept, ALONE if try_forest else ridge.processes)
+            network = ridge.network(start, rows.X, rows.Y, trial, forest)
+            outputs.append(_held_out_outputs(network, rows, take_rows(X, held), take_rows(Y, held), knn_weight != 0))
         choice, tried = _choose_knn(ridge.codebook, outputs, knn_weight)
         found = _Validated(choice, tried, outputs, start, searched.validation)
         if best is None or (choice.ndcg or 0.0) - (best.choice.ndcg or 0.0) > MIN_TOLERANCE_GAIN:
@@ -420,24 +450,25 @@ def _folds(n: int, seed: int, groups: IntArray | None = None) -> list[tuple[RowI
     return list(folds(n, n_held, seed, groups)) if n <= MAX_ROWS_FOR_FOLDS else [holdout(n, n_held, seed, groups)]
 
 
-def _label_weights(Y: CsrArray, rare_label_boost: float) -> Any:
-    return rare_label_weights(np.bincount(Y.indices, minlength=Y.shape[1]), rare_label_boost)
-
-
-def _held_out_outputs(network: RidgeKnn, X: CsrArray, Y: CsrArray, with_knn: bool) -> _HeldOutOutputs:
-    encoder = Encoder(network, with_knn=False)
+def _held_out_outputs(
+    network: RidgeKnn, rows: ShardedRows, X: CsrArray, Y: CsrArray, with_knn: bool
+) -> _HeldOutOutputs:
+    """Outputs of held-out rows; `network` stores this process's share of the kept rows."""
+    encoder = Encoder(network, with_knn=False, label_counts=rows.label_counts)
     n = X.shape[0]
     linear = torch.from_numpy(encoder.sum_terms([encoder.linear_term(X)], n, 1.0))
     forest = None if encoder.forest is None else torch.from_numpy(encoder.sum_terms([encoder.forest_term(X)], n))
     residuals, forest_residuals, nearest = {}, {}, None
     for idf_power in IDF_POWERS if with_knn else ():
-        if search := encoder.build_knn_search(idf_power, with_forest=False):
-            neighbours = search(X)
+        if search := encoder.build_knn_search(idf_power, with_forest=False, feature_counts=rows.feature_counts()):
+            neighbours = rows.nearest(search(X))
             if nearest is None:  # without idf weights
-                nearest = nearest_cosines(X, encoder.X, neighbours[1][:, 0])
+                found, is_own = rows.local(neighbours[1][:, 0])
+                nearest = rows.processes.sum(np.where(is_own, nearest_cosines(X, encoder.X, found), 0.0))
             for similarity_power in SIMILARITY_POWERS:
-                term = encoder.knn_term(neighbours, similarity_power, 1.0)
-                residuals[idf_power, similarity_power] = torch.from_numpy(encoder.sum_terms([term], n))
+                term = encoder.knn_term(neighbours, similarity_power, 1.0, rows.local)
+                residual = rows.processes.sum(encoder.sum_terms([term], n))
+                residuals[idf_power, similarity_power] = torch.from_numpy(residual)
         if forest is not None and (search := encoder.build_knn_search(idf_power, with_forest=True)):
             term = encoder.knn_term(search(X), FOREST_SIMILARITY_POWER, 1.0)
             forest_residuals[idf_power] = torch.from_numpy(encoder.sum_terms([term], n))
@@ -458,12 +489,25 @@ def _choose_knn(
     """
     Y = vstack([fold.Y for fold in outputs], format="csr")
     tried: dict[KnnChoice, float] = {}
+    k = min(5, codebook.n_labels)
+
+    def output(choice: KnnChoice) -> Tensor:
+        return torch.cat([fold.output(choice) for fold in outputs])
+
+    label_candidates: Candidates | None = None
+    if codebook.n_labels > max(codebook.dim, N_CANDIDATES) and outputs[0].forest is None:
+        typical = [KnnChoice(idf_power, 2.0, MIDDLE_KNN_WEIGHT, 0.0) for idf_power in IDF_POWERS]
+        typical = [KnnChoice(0.0, 2.0, 0.0, 0.0), *(typical if outputs[0].residuals else ())]
+        label_candidates = Candidates(torch.cat([codebook.top_k(output(each), N_CANDIDATES)[1] for each in typical], 1))
 
     def ndcg(choice: KnnChoice) -> float:
         if choice not in tried:
-            v = torch.cat([fold.output(choice) for fold in outputs])
-            ranked = codebook.top_k(v, min(5, codebook.n_labels))[1].numpy()
-            tried[choice] = float(ndcg_at_k(Y, ranked)[-1])
+            v = output(choice)
+            if label_candidates is None:
+                ranked = codebook.top_k(v, k)[1]
+            else:
+                ranked = label_candidates.best(label_candidates.scores(codebook, v), k)
+            tried[choice] = float(ndcg_at_k(Y, ranked.numpy())[-1])
         return tried[choice]
 
     middle = MIDDLE_KNN_WEIGHT if knn_weight is None else knn_weight

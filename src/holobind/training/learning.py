@@ -5,6 +5,7 @@ model = learn(split, ModelConfig(network="fc", loss="query"))    the paper's
 model = learn(split, ModelConfig(network="cnn"))                 from the tokens of texts, in order
 """
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,17 +18,19 @@ from torch import Tensor
 
 from holobind import metrics
 from holobind._checks import fits_memory
+from holobind._processes import ALONE, Processes, joined
 from holobind._storage import encode_lines
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.data import Split, Tfidf
 from holobind.data.batches import ExampleRows, Examples, SparseExamples, ragged_labels
-from holobind.data.csr import normalise_rows
+from holobind.data.csr import is_mapped, normalise_rows, normalise_rows_in_file
 from holobind.data.holdout import group_ids
 from holobind.data.sentence_encoder import SentenceEncoder
 from holobind.errors import DataError, OptionError
 from holobind.heads import HolographicHead
 from holobind.model import Model
 from holobind.ridge_knn import (
+    DEFAULT_MEMORY,
     RidgeKnn,
     default_dim,
     default_knn_dim,
@@ -47,6 +50,7 @@ from holobind.training.building import (
 )
 from holobind.training.config import ModelConfig, TrainConfig, join_options
 from holobind.training.label_text_fit import fit_label_text
+from holobind.training.memory import plan_memory
 
 if TYPE_CHECKING:
     from holobind.data.vectorizers import SklearnFeatures
@@ -110,7 +114,9 @@ def learn(
     if groups is not None:
         inputs = replace(inputs, groups=group_ids(groups, len(split)))
     if config.uses_knn or config.label_trees or (config.can_use_knn and (quantised or label_texts is not None)):
-        model, summary = _learn_ridge_knn(inputs, config, label_names, callbacks, label_texts)
+        model, summary = _learn_ridge_knn(
+            inputs, config, label_names, callbacks, train_config.memory_bytes, label_texts
+        )
     elif config.closed_form:
         model, summary = _learn_ridge(inputs, config, label_names, callbacks)
     else:
@@ -183,14 +189,22 @@ def _learn_ridge_knn(
     config: ModelConfig,
     label_names: Sequence[str] | None,
     callbacks: Callbacks,
+    memory: int | None,
     label_texts: Sequence[Sequence[str]] | None = None,
 ) -> tuple[Model, dict[str, Any]]:
-    """The closed form with the residuals of the nearest training rows, unless `knn_weight` is 0."""
+    """The closed form with the residuals of the nearest training rows, unless `knn_weight` is 0.
+
+    Processes that torchrun started solve it together.
+    """
     dim = config.dim or (default_knn_dim if config.uses_knn else default_dim)(int(inputs.Y.shape[1]))
     n_weights = (inputs.X.shape[1] if config.dim is None else max(inputs.X.shape)) * dim  # outputs of rows are as large
     fits_memory(f"{n_weights:,} weights (dim {dim:,})", BYTES_PER_WEIGHT * n_weights, SMALLER_SIZES)
+    tables, notes = DEFAULT_MEMORY, []
+    if memory is not None:
+        plan = plan_memory(memory, inputs.X, dim, config)
+        tables, config, notes = plan.tables, plan.config, plan.notes
     fitted = fit_ridge_knn(
-        normalise_rows(inputs.X),
+        normalise_rows_in_file(inputs.X) if is_mapped(inputs.X) else normalise_rows(inputs.X),
         inputs.Y,
         dim=dim,
         l2=config.l2,
@@ -199,12 +213,15 @@ def _learn_ridge_knn(
         label_trees=config.label_trees,
         seed=config.seed,
         groups=inputs.groups,
+        memory=tables,
+        processes=_processes(),
         on_progress=callbacks.on_solve,
     )
     network = fitted.network
     head = HolographicHead(None, network.n_labels, network.out_features, network.codebook_name, seed=config.seed)
     model = assemble(network, head, inputs, config, label_names)
-    model.calibration, summary = fitted.calibration, fitted.summary()
+    model.calibration = fitted.calibration
+    summary = fitted.summary() | ({"memory notes": notes} if notes else {})
     if label_texts is not None:
         found = fit_label_text(
             label_texts,
@@ -219,6 +236,17 @@ def _learn_ridge_knn(
         model.label_text, model.calibration = found.label_text, found.calibration or model.calibration
         summary["label_text"] = found.summary
     return model, summary
+
+
+def _processes() -> Processes:
+    """The processes that torchrun started, joined by Fabric; this one alone if it was started alone."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return ALONE
+    if not torch.distributed.is_initialized():
+        from holobind.training import loop
+
+        loop.launch()
+    return joined()
 
 
 def _check_label_texts(label_texts: Sequence[Sequence[str]], split: Split, config: ModelConfig) -> None:
