@@ -193,8 +193,9 @@ class Model(LabelPredictions, LearningOn, nn.Module):
             with torch.inference_mode():
                 h = self.network.predict_rows(examples, rows)
                 scorer = self.scorer(examples, rows)
-                if self.label_text is not None:
-                    scorer = self.label_text.add_to(scorer, h, examples.text_rows.take(rows), self.frequencies.counts)  # type: ignore[attr-defined]
+                if self.label_text is not None and isinstance(examples, SparseExamples):
+                    texts = examples.text_rows.take(rows)
+                    scorer = self.label_text.add_to(scorer, h, texts, self.frequencies.counts)
                 return rows, then(scorer, h)
 
         was_training = self.training
@@ -330,11 +331,12 @@ def load(path: str | Path, *, encoder: str | Path | None = None) -> Model:
     """
     model = Model(**model_file.read(path)).eval()
     if encoder is not None:
-        found = [each for each in (model.encoder, model.label_text and model.label_text.encoder) if each is not None]
-        if not found:
+        of_texts = None if model.label_text is None else model.label_text.encoder
+        if model.encoder is None and of_texts is None:
             raise OptionError(f"{path} has no sentence encoder; leave out the encoder")
-        for each in found:
-            each.use(encoder)
+        for found in (model.encoder, of_texts):
+            if found is not None:
+                found.use(encoder)
     return model
 
 

@@ -54,8 +54,8 @@ LabelText = Annotated[
     typer.Option(
         "--label-text",
         metavar="FILE",
-        help="Names, synonyms and descriptions of labels: SKOS, TSV, CSV, JSON, or a line a label. Labels with few or no "
-        "rows are suggested by them.",
+        help="Names, synonyms and descriptions of labels: SKOS, TSV, CSV, JSON, or a line a label. Labels with few or "
+        "no rows are suggested by them.",
         rich_help_panel=FIELDS,
     ),
 ]

@@ -407,9 +407,12 @@ COMMAND_LINE_ONLY = {
     **dict.fromkeys(
         ("format", "text_field", "label_field", "label_separator", "label_names"), "an argument of `data.load`"
     ),
+    "label_text": "the estimator has `label_texts`",
+    "label_language": "the language of a file of `--label-text`",
     "max_uncompressed": "an argument of `data.load` and of `learn`",
 }
 ESTIMATOR_ONLY = {
+    "label_texts": "a file or texts; the command line has `--label-text`",
     "vectorizer": "an object of scikit-learn; the command line has `--analyzer`",
     "threshold": "an option of `holobind predict`",
     "objective": "an option of `holobind predict`",
