@@ -34,6 +34,7 @@ from holobind.label_filter import Allowed
 from holobind.label_sets import evaluate_sets
 from holobind.networks import Network
 from holobind.predictions import LabelPredictions, distributed_top_k
+from holobind.ridge_knn import ExtraScores
 
 if TYPE_CHECKING:
     from holobind.data.encoder_features import EncoderFeatures
@@ -55,6 +56,7 @@ class Model(LabelPredictions, nn.Module):
     encoder       embeddings of texts that are features beside those of `tfidf`
     label_order   the label of each of the head's outputs, where the head orders labels differently
     metadata      how it was made: options, data, metrics; any JSON. A file does not keep "timings"
+    extra_scores  votes of neighbours and label trees, which are added to the scores of a trained network
     calibration   of scores to probabilities, by rows that were held out; None if there were none
     allowed       (L) which labels may be predicted, in every request; None: all (`restrict`)
     """
@@ -77,10 +79,11 @@ class Model(LabelPredictions, nn.Module):
         metadata: dict[str, Any] | None = None,
         label_order: IntArray | None = None,
         calibration: Calibration | None = None,
+        extra_scores: ExtraScores | None = None,
         allowed: Allowed | None = None,
     ) -> None:
         super().__init__()
-        self.network, self.head = network, head
+        self.network, self.head, self.extra_scores = network, head, extra_scores
         self.frequencies, self.normalise, self.tfidf, self.encoder = frequencies, normalise, tfidf, encoder
         self.tokenizer, self.max_tokens = tokenizer, max_tokens
         self.label_names = None if label_names is None else list(label_names)
@@ -178,12 +181,15 @@ class Model(LabelPredictions, nn.Module):
 
         def work(rows: RowIndex) -> tuple[RowIndex, Result]:
             with torch.inference_mode():
-                h, added = self.network.predict_rows(examples, rows), self.network.added_scores(examples, rows)
+                h = self.network.predict_rows(examples, rows)
+                added = self._added_scores(examples, rows, h.device)
                 return rows, then(self.head if added is None else AddedScores(self.head, *added), h)
 
         was_training = self.training
         self.eval()
         self.network.prepare()
+        if self.extra_scores is not None and self.extra_scores.knn_weight:
+            self.extra_scores.prepare()
         try:
             parallel = parallel and next(self.parameters(), torch.empty(0)).device.type == "cpu"
             even = -(-len(examples) // torch.get_num_threads()) if parallel else MAX_BATCH_ROWS
@@ -196,6 +202,15 @@ class Model(LabelPredictions, nn.Module):
                     on_progress("predicting", done / len(examples))
         finally:
             self.train(was_training)
+
+    def _added_scores(self, examples: Examples, rows: RowIndex, device: torch.device) -> tuple[Tensor, Tensor] | None:
+        """What is added to the head's scores of some labels, in the head's ids.  Shapes: -> (n, m), (n, m)"""
+        if self.extra_scores is None:
+            return self.network.added_scores(examples, rows)
+        values, labels = map(torch.from_numpy, self.extra_scores.added_scores(examples, rows))
+        if self._head_labels is not None:
+            labels = torch.where(labels >= 0, self._head_labels.cpu()[labels.clamp(min=0)], -1)
+        return values.to(device), labels.to(device)
 
     def scores(self, inputs: Inputs) -> FloatArray:
         """The score of every label.  Shapes: -> (rows, L)"""

@@ -24,9 +24,11 @@ from holobind.heads._query_subspace import layer_rows, query_basis
 from holobind.heads._state import INITIAL_TEMPERATURE, HeadState
 from holobind.heads.cross_entropy import TargetLoss
 
-HolographicLoss = Literal["softmax", "query", "query-abs", "regression"]
+HolographicLoss = Literal["softmax", "squares", "query", "query-abs", "regression"]
 Output = Literal["vector", "logits"]
 TrainableVectors = Literal["present", "missing", "labels"]
+
+LOSSES_WITHOUT_KEYS = ("softmax", "squares")  # scores are <s, c_i>; the other losses query with p and m
 
 # Weight of the expected crosstalk in the softmax loss; 0.3 and 3 are not better everywhere (experiments/LOG.md).
 DEFAULT_CROSSTALK = 1.0
@@ -44,7 +46,8 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
 
     codebook: "orbit" (fast), "random" (the paper's), "one_hot" (label i is element i of the output; L <= d), "naive"
               (without the projection, for ablations), or a `Codebook` of your own.
-    loss:     "softmax" (accurate; O(L log d) a row with an orbit), "query" (the paper's; the same cost for any L),
+    loss:     "softmax" (O(L log d) a row with an orbit), "squares" (least squares onto the sum of the present labels'
+              vectors; the same cost for any L), "query" (the paper's; the same cost for any L),
               "query-abs" (the listing in its appendix; labels are ranked by |score|), "regression" (its ablation
               of the loss). See `losses`.
     prior:    logit adjustment for the softmax loss: a constant (L) that is added to the logits from the start, such as
@@ -97,8 +100,8 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
             dim = codebook.dim if isinstance(codebook, Codebook) else default_dim(n_labels)
         for name in trainable:
             one_of("HolographicHead", "trainable", name, get_args(TrainableVectors))
-        if loss == "softmax" and ("present" in trainable or "missing" in trainable):
-            raise OptionError("HolographicHead: the softmax loss has no present and missing vectors to train")
+        if loss in LOSSES_WITHOUT_KEYS and ("present" in trainable or "missing" in trainable):
+            raise OptionError(f"HolographicHead: the {loss} loss has no present and missing vectors to train")
         if prior is not None and (loss != "softmax" or prior.shape != (n_labels,)):
             raise OptionError(
                 f"HolographicHead: a prior belongs to the softmax loss and has one element for each of {n_labels} "
@@ -119,12 +122,13 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
             else:
                 self.codebook_name = codebook
                 self.codebook = make_codebook("HolographicHead", codebook, n_labels, dim, self.seed)
-            if loss != "softmax":
+            if loss not in LOSSES_WITHOUT_KEYS:
                 self._set_fingerprint("keys", 0, dim, self.seed)
                 self._draw_keys()
             if "labels" in trainable:
                 self.codebook = self.codebook.to_trainable()
             self._set_basis(rows < dim)
+        self.label_weights: Tensor | None = None
         self.log_temperature = None
         if loss == "softmax":
             self.log_temperature = nn.Parameter(torch.tensor(log(INITIAL_TEMPERATURE), dtype=dtype, device="cpu"))
@@ -230,6 +234,8 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
         if self.log_temperature is not None:
             t, crosstalk = self.log_temperature.exp(), self.crosstalk if self.training else 0.0
             return losses.softmax_loss(s, labels, offsets, self.codebook, t, self.prior, crosstalk=crosstalk)
+        if self.loss_name == "squares":
+            return losses.squares_loss(s, labels, offsets, self.codebook, self.label_weights)
         p, m = self._keys()
         if self.loss_name == "regression":
             total = self._sum_of_all_labels()
@@ -274,6 +280,8 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
             if self.prior is None:
                 return self.codebook, self._output(h)
             return BiasedCodebook(self.codebook, self.prior), self._output(h).float() * self.log_temperature.exp()
+        if self.loss_name == "squares":
+            return self.codebook, self._output(h)
         if self._coordinates is not None:
             assert self.weight is not None
             self._verify()
@@ -321,7 +329,7 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
 
         Shapes: (features, d), (d) -> (features, d), (d)
         """
-        if self.loss_name == "softmax":
+        if self.loss_name in LOSSES_WITHOUT_KEYS:
             return weights, bias
         with torch.no_grad():
             p = self._keys()[0]
@@ -341,6 +349,19 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
         with torch.no_grad():
             self.log_temperature.fill_(log(temperature))
         return True
+
+    def set_label_weights(self, weights: Tensor | None) -> None:
+        """Set the weights w of labels in the squares and query losses, for training alone: no state has them.
+
+        Weights that fall with the frequency of a label raise the scores of rare ones.
+
+        Shapes: (L)
+        """
+        if weights is not None and weights.shape != (self.n_labels,):
+            raise ShapeError(
+                f"set_label_weights: wants one weight for each of {self.n_labels} labels, got {tuple(weights.shape)}"
+            )
+        self.label_weights = weights
 
     @property
     def has_prior(self) -> bool:
