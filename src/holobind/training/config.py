@@ -129,7 +129,7 @@ class ModelConfig:
         FLAG,
         TEXT_FEATURES,
         "Make tf-idf features from the texts, even where the data has features.",
-        "where the closed form uses kNN and the data has texts",
+        "where the closed form uses kNN, or the loss is squares, and the data has texts",
     )
     analyzer: AnalyzerName = option(
         "auto",

@@ -103,7 +103,7 @@ def learn(
     inputs = read_inputs(split, config, tfidf, callbacks.on_solve, max_uncompressed)
     if groups is not None:
         inputs = replace(inputs, groups=group_ids(groups, len(split)))
-    if config.uses_knn or config.label_trees or (quantised and config.can_use_knn):
+    if config.can_use_knn and (config.uses_knn or config.label_trees or quantised):
         model, summary = _learn_ridge_knn(inputs, config, label_names, callbacks)
     elif config.closed_form:
         model, summary = _learn_ridge(inputs, config, label_names, callbacks)

@@ -2,7 +2,8 @@
 
 The default recipe of network fc:
 
-1. solve the linear path on kept rows: ridge regression, with the penalty chosen as for the closed form;
+1. solve the linear path on kept rows: ridge regression, to a smaller tolerance than in the closed form, whose
+   residuals of neighbours make up for a loose one; votes do not;
 2. train the hidden layers beside it on the squares loss, of which the solved path is the optimum: it stays fixed;
 3. choose votes of neighbours and label trees on held-out rows (`ridge_knn.choose_extra_scores`), and calibrate;
 4. solve the linear path again on all rows; all rows vote.
@@ -64,7 +65,6 @@ class SolvedPath:
             OrbitCodebook(n_labels, L2_SEARCH_DIM, seed) if narrow else codebook,
             self.config.l2,
             label_weights=self._label_weights(Y),
-            tolerance=None,
             seed=seed,
             groups=None if groups is None else groups[kept],
             on_progress=self.on_progress,
@@ -89,7 +89,6 @@ class SolvedPath:
             self.model.head.ridge_codebook(),
             settings.l2,
             label_weights=self._label_weights(Y),
-            tolerance=settings.tolerance,
             seed=self.config.seed,
             start=start,
             on_progress=self.on_progress,
