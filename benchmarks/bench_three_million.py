@@ -30,7 +30,7 @@ from holobind.training.optimiser import optimisers
 HIDDEN, DIM, BATCH, LABELS_A_ROW = 512, 3000, 16, 5
 LABELS = (10_000, 100_000, 670_091, 3_000_000, 10_000_000)
 MAX_LINEAR_LABELS = (4 << 30) // (4 * 4 * (HIDDEN + 1))  # weights, gradient and two moments of float32
-FEATURES, SHOWN, NOISE, OF_A_LABEL, LEARN_BATCH, TEST_ROWS = 200_000, 5, 5, 8, 64, 512
+FEATURES, SHOWN, NOISE, OF_A_LABEL, LEARN_BATCH, TEST_ROWS = 200_000, 5, 5, 8, 32, 512
 
 
 def stepper(kind, labels):

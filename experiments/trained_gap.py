@@ -43,7 +43,7 @@ class Trial:
     """A network and head, trained on rows of norm 1 with plain steps: no early stopping, no held-out rows."""
 
     def __init__(self, X, Y, dim, hidden=(), loss="softmax", epochs=10, sgd=0.0, rate=1e-3, feature_rate=1e-2,
-                 prior=True, crosstalk=1.0, start=None, **network):  # fmt: skip
+                 prior=True, crosstalk=1.0, start=None, hard_negatives=0, **network):  # fmt: skip
         self.X, self.Y, self.loss_name = X, Y, loss
         gives_output = not hidden or start is not None
         self.network = hb.networks.FC(
@@ -51,6 +51,7 @@ class Trial:
         )
         self.head = hb.HolographicHead(
             None if gives_output else hidden[-1], Y.shape[1], dim, seed=0, crosstalk=crosstalk,
+            hard_negatives=hard_negatives,
             loss=loss if loss in ("softmax", "squares", "query") else "squares",
         )  # fmt: skip
         if prior:
@@ -172,7 +173,8 @@ def main():
     train("b", "linear, softmax, RowAdam 0.003", feature_rate=3e-3)
     train("b", "linear, BCE over all labels, RowAdam 0.003", loss="bce", feature_rate=3e-3, prior=False)
     train("b", "linear, squared hinge over all labels, RowAdam 0.003", loss="hinge", feature_rate=3e-3, prior=False)
-    train("b", "linear, query loss, SGD 10", loss="query", sgd=10, prior=False)
+    train("b", "linear, query loss, RowAdam 0.003", loss="query", feature_rate=3e-3, prior=False)
+    train("b", "the same, 10 hard negatives", loss="query", feature_rate=3e-3, prior=False, hard_negatives=10)
     for d in (100, 400, 1024, 2048, 4096) if "c" in options.only else ():
         if d <= 2 * n_labels:
             _, book, outputs, took = ridge(d)

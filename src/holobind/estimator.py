@@ -99,6 +99,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         dim: int | None = None,
         codebook: str = "orbit",
         trainable: Sequence[str] = (),
+        hard_negatives: int = 0,
         linear_skip: bool | None = None,
         hidden: Sequence[int] | None = None,
         dropout: float | None = None,
@@ -144,6 +145,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.dim = dim
         self.codebook = codebook
         self.trainable = trainable
+        self.hard_negatives = hard_negatives
         self.linear_skip = linear_skip
         self.hidden = hidden
         self.dropout = dropout

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from holobind import algebra
-from holobind._checks import one_of
+from holobind._checks import integer, one_of
 from holobind.codebooks import AbsoluteCodebook, BiasedCodebook, Codebook, OneHotCodebook, OrbitCodebook
 from holobind.codebooks._tracing import drawn_on
 from holobind.codebooks.biased import expand_bias
@@ -23,6 +23,7 @@ from holobind.heads._logits import HolographicLogitMethods
 from holobind.heads._query_subspace import layer_rows, query_basis
 from holobind.heads._state import INITIAL_TEMPERATURE, HeadState
 from holobind.heads.cross_entropy import TargetLoss
+from holobind.heads.hard_negatives import hard_negative_loss
 
 HolographicLoss = Literal["softmax", "squares", "query", "query-abs", "regression"]
 Output = Literal["vector", "logits"]
@@ -55,6 +56,8 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
               label frequencies use part of that rank.
     crosstalk: the weight of the expected crosstalk in the softmax loss, which keeps outputs short; 0 gives the plain
               cross-entropy. It is added while the head trains, not after `eval()`; a model file does not store it.
+    hard_negatives: of the query loss: how many labels that a row lacks are pushed away, those with the largest scores
+              (`hard_negatives`); 0 for the paper's loss. Used while the head trains; a model file does not store it.
     dim:      d; by default the first fast size of at least L, at most 1024.
     seed:     of the codebook (by default 0) and, if given, of the first weights, which otherwise follow
               `torch.manual_seed` as those of `nn.Linear` do.
@@ -87,6 +90,7 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
         bias: bool = True,
         prior: Tensor | None = None,
         crosstalk: float = DEFAULT_CROSSTALK,
+        hard_negatives: int = 0,
         output: Output = "vector",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -109,6 +113,12 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
             )
         if not 0 <= crosstalk < inf:
             raise OptionError(f"HolographicHead: crosstalk must be a finite number of at least 0; got {crosstalk}")
+        if integer("HolographicHead", "hard_negatives", hard_negatives) < 0 or (hard_negatives and loss != "query"):
+            raise OptionError(
+                "HolographicHead: hard_negatives are at least 0 and belong to the query loss; "
+                f"got {hard_negatives} for loss {loss!r}"
+            )
+        self.hard_negatives = hard_negatives
         self.loss_name, self.trainable, self.crosstalk, self.output = loss, tuple(trainable), crosstalk, output
         self.seed, self._layer_seed = 0 if seed is None else seed, seed
         device = torch.get_default_device() if device is None else torch.device(device)
@@ -229,7 +239,10 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
         present, missing = self._present_codebook, self._missing_codebook
         if self.loss_name == "query" and present is not None and missing is not None:
             self._verify()
-            return bound_query_loss(self, h, labels, offsets, present, missing)
+            loss = bound_query_loss(self, h, labels, offsets, present, missing)
+            if not (self.hard_negatives and self.training):
+                return loss
+            return loss + hard_negative_loss(self._output(h), labels, offsets, present, self.hard_negatives)
         s = self._output(h)
         if self.log_temperature is not None:
             t, crosstalk = self.log_temperature.exp(), self.crosstalk if self.training else 0.0

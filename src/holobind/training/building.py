@@ -115,7 +115,16 @@ def build(
         head = LinearHead(in_features, n_labels, "softmax" if config.loss == "softmax" else "bce", config.seed)
     else:
         loss: Any = config.head_loss
-        head = HolographicHead(in_features, n_labels, dim, config.codebook, loss, config.seed, config.trainable)
+        head = HolographicHead(
+            in_features,
+            n_labels,
+            dim,
+            config.codebook,
+            loss,
+            config.seed,
+            config.trainable,
+            hard_negatives=config.hard_negatives,
+        )
     return assemble(network, head, inputs, config, label_names)
 
 

@@ -57,6 +57,7 @@ MODEL, TEXT_FEATURES, CLOSED_FORM, TEXT, TRAINING = (
 LABEL_RATE_FRACTION = 0.1  # at the network's own rate, learned label vectors lose 4 to 34 points (docs/reproduction.md)
 MAX_ENCODER_WEIGHT = 1e3
 MAX_LABEL_TREES = 8
+MAX_HARD_NEGATIVES = 1000
 MAX_KNN_WEIGHT = 1e6  # sums of residuals stay far from the largest float32
 
 
@@ -101,6 +102,12 @@ class ModelConfig:
     )
     trainable: Sequence[TrainableVector] = option(
         (), VECTORS, MODEL, "Vectors of the holographic head that are trained: present, missing, labels."
+    )
+    hard_negatives: int = option(
+        0,
+        integer(0, MAX_HARD_NEGATIVES),
+        MODEL,
+        "Labels with the largest scores among those that a row lacks, which the query loss pushes away.",
     )
     linear_skip: bool | None = option(
         None,
@@ -205,6 +212,11 @@ class ModelConfig:
             )
         if self.loss == "ridge" and self.network != "linear":
             raise OptionError(f"the ridge loss is solved for network 'linear'; got network {self.network!r}")
+        if self.hard_negatives and (self.loss != "query" or self.trainable or self.codebook == "naive"):
+            raise OptionError(
+                "hard_negatives belong to the query loss with fixed unitary label vectors; got hard_negatives "
+                f"{self.hard_negatives} with other options"
+            )
         if self.loss == "squares" and self.trainable:
             raise OptionError("the squares loss has fixed label vectors; got trainable " + ", ".join(self.trainable))
         if self.linear_skip and self.network != "fc":
