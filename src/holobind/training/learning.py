@@ -50,6 +50,7 @@ from holobind.training.building import (
 from holobind.training.config import ModelConfig, TrainConfig, join_options
 from holobind.training.label_text_fit import fit_label_text
 from holobind.training.memory import plan_memory
+from holobind.training.solved_path import Extras, freeze_linear_path, solved_path
 
 if TYPE_CHECKING:
     from holobind.data.vectorizers import SklearnFeatures
@@ -112,8 +113,8 @@ def learn(
     inputs = read_inputs(split, config, tfidf, callbacks.on_solve, max_uncompressed)
     if groups is not None:
         inputs = replace(inputs, groups=group_ids(groups, len(split)))
-    wants_network = quantised or config.update or label_texts is not None
-    if config.uses_knn or config.label_trees or (config.can_use_knn and wants_network):
+    wants_network = quantised or config.uses_knn or config.label_trees or config.update or label_texts is not None
+    if config.can_use_knn and wants_network:
         model, summary = _learn_ridge_knn(
             inputs, config, label_names, callbacks, train_config.memory_bytes, label_texts
         )
@@ -306,8 +307,13 @@ def _train(
     else:
         examples = inputs.tokenizer.encode(inputs.split.texts or [], config.max_tokens, cache=True)
     split_by = len(inputs.split), train_config.validation_fraction, train_config.seed, inputs.groups
-    if config.starts_from_ridge:  # a start that has seen the held-out rows would make every later epoch look worse
-        kept, held = loop.validation_split(*split_by)
+    kept, held = loop.validation_split(*split_by)
+    path = None
+    if config.starts_from_ridge and config.head_loss == "squares" and config.head == "holographic":
+        path = solved_path(model, inputs.X, inputs.Y, config, callbacks.on_solve)
+        summary["ridge"] = path.solve(kept, inputs.groups)
+        freeze_linear_path(model, True)
+    elif config.starts_from_ridge:  # a start that has seen the held-out rows would make every later epoch look worse
         kept_groups = None if inputs.groups is None else inputs.groups[kept]
         X, Y = inputs.X[kept], inputs.Y[kept]
         summary["ridge"] = _solve_linear_path(model, X, Y, config, callbacks, groups=kept_groups)
@@ -325,9 +331,15 @@ def _train(
         options=asdict(config),
         groups=inputs.groups,
     )
-    held = loop.validation_split(*split_by)[1]
+    freeze_linear_path(model, False)
+    extras = Extras(model, examples, inputs.Y, config, callbacks.on_solve)
+    if config.can_add_scores:
+        summary |= extras.choose(kept, held)
     if len(held):  # the best epoch was chosen on them, but by one metric only
         model.calibrate(ExampleRows(examples, held), inputs.Y[held])
+    if path is not None:
+        path.refit()
+    extras.refit()
     summary["training"] = {
         "config": asdict(train_config),
         "history": state.history,
