@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/.ready
+# Two processes, a file of tests each at a time. Threads that wait do not spin: the other process needs the core.
+WORKERS := -n 2 --dist loadfile
 
 .PHONY: setup demo serve test test-browser screenshot paper bench-deps boundscheck campaign options-table constraints audit clean
 
@@ -31,7 +33,7 @@ test: setup
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest
+	OMP_WAIT_POLICY=passive $(BIN)/pytest $(WORKERS)
 
 # The pages of `holobind serve` in Chromium, which must be installed; axe, which tests accessibility, comes from npm.
 # ONLY='not demo' leaves out the test that trains a model, as pytest's -k does.
@@ -50,7 +52,7 @@ serve: setup
 
 # The tests with every index of compiled code checked; that code is compiled anew, into a cache of its own.
 boundscheck: setup
-	cache=$$(mktemp -d) && NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$$cache $(BIN)/pytest; status=$$?; rm -rf $$cache; exit $$status
+	cache=$$(mktemp -d) && OMP_WAIT_POLICY=passive NUMBA_BOUNDSCHECK=1 NUMBA_CACHE_DIR=$$cache $(BIN)/pytest $(WORKERS); status=$$?; rm -rf $$cache; exit $$status
 
 # Every figure and table of the paper, and docs/reproduction.md from them, in less than 10 hours on 2 cores: `holobind
 # paper plan --out experiments/results` lists what is left. Finished results are not computed again: stop it and

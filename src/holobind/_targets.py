@@ -20,6 +20,7 @@ from sklearn.utils.validation import assert_all_finite
 
 from holobind._types import CsrArray
 from holobind.data.csr import canonical_csr, checked_csr, from_arrays, from_label_ids
+from holobind.data.label_texts import LabelTexts, match_labels
 from holobind.errors import DataError, LabelError
 
 Kind = Literal["classes", "names", "matrix", "sparse"]
@@ -145,6 +146,27 @@ class Targets:
             return cls(kind, names.astype(str if dtype.kind == "U" else dtype))
         except (TypeError, ValueError, ArithmeticError) as error:
             raise DataError(f"its labels cannot be read: {error}") from error
+
+
+def with_label_texts(targets: Targets, y: Any, texts: LabelTexts) -> tuple[Targets, list[list[str]]]:
+    """Targets that have the labels of texts, too, and the texts of each label."""
+    n_labels = len(targets.classes)
+    matched = match_labels(texts, [str(label) for label in targets.classes], n_labels)
+    added = (matched.names or [])[n_labels:]
+    if not added:
+        return targets, matched.texts
+    if not targets.named:
+        raise DataError(
+            f"y has a column for each of {n_labels} labels; give it one for each label of label_texts, which has "
+            f"{len(added)} more, such as {added[0][:40]!r}"
+        )
+    convert: Any = int if targets.classes.dtype.kind in "iu" else str
+    try:
+        classes = [*targets.classes.tolist(), *map(convert, added)]
+    except ValueError as error:
+        raise DataError(f"labels of y are numbers, and label_texts has {added[0][:40]!r}") from error
+    wider = Targets.of(y, classes)
+    return wider, match_labels(texts, wider.label_names, len(classes)).texts
 
 
 def top_k_matrix(ids: NDArray[np.int64], n_labels: int) -> CsrArray:

@@ -16,11 +16,12 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from holobind import model as models
 from holobind._columns import as_list, as_texts
-from holobind._targets import Targets, sorted_labels, top_k_matrix
+from holobind._targets import Targets, sorted_labels, top_k_matrix, with_label_texts
 from holobind._types import CsrArray, FloatArray, IntArray
 from holobind.data import Split
 from holobind.data.batches import Examples
 from holobind.data.csr import check_ids, clear_rows, from_arrays
+from holobind.data.label_texts import as_label_texts
 from holobind.errors import DataError, FileError, OptionError
 from holobind.label_sets import Objective
 from holobind.predictions import NO_CALIBRATION
@@ -62,6 +63,9 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     vectorizer : for texts, a TfidfVectorizer, CountVectorizer or HashingVectorizer of scikit-learn that makes the
         features, in place of our own tf-idf. A copy of it is fitted. Its settings must be plain, because a model file
         stores them as JSON: a function, such as tokenizer=, is refused.
+    label_texts : for texts, what labels are called: {label: text or [name, synonym, ...]}, or a file as for
+        `holobind train --label-text`. Labels with few or no rows are suggested by their texts; labels that y does not
+        have become part of `classes_`.
     threshold : predict a label where its score is above this. None chooses the number of labels of each row by
         `objective`; a model without probabilities predicts as many as a training row has on average. It has no effect
         where y has one class for each row.
@@ -134,7 +138,9 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         metric: str = "P@1",
         precision: str = "32-true",
         time_limit: float | None = None,
+        memory: str | None = None,
         vectorizer: Any = None,
+        label_texts: Any = None,
         threshold: float | None = None,
         objective: str = "micro-f1",
         verbose: bool = False,
@@ -180,7 +186,9 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.metric = metric
         self.precision = precision
         self.time_limit = time_limit
+        self.memory = memory
         self.vectorizer = vectorizer
+        self.label_texts = label_texts
         self.threshold = threshold
         self.objective = objective
         self.verbose = verbose
@@ -206,7 +214,8 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """
         config, train_config = self._configs()
         if not hasattr(self, "model_"):
-            if config.can_use_knn and config.update is not False:
+            stores_rows = config.update if config.knn_weight == 0 else config.update is not False
+            if config.can_use_knn and stores_rows:
                 config = replace(config, update=True)
             else:
                 config = replace(config, knn_weight=config.knn_weight or 0)
@@ -347,6 +356,9 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     ) -> Self:
         y = as_list(y)
         targets = Targets.of(y, classes)
+        label_texts = None
+        if self.label_texts is not None:
+            targets, label_texts = with_label_texts(targets, y, as_label_texts(self.label_texts))
         split = self._split(X, targets.to_csr(y), y, reset=True)
         features = None
         if self.vectorizer is not None:
@@ -361,7 +373,14 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         callbacks = Callbacks(on_solve=_report_solving, on_train=_report_training) if self.verbose else None
         names = targets.label_names
         model = learn(
-            split, config, train_config, label_names=names, tfidf=features, callbacks=callbacks, groups=groups
+            split,
+            config,
+            train_config,
+            label_names=names,
+            tfidf=features,
+            callbacks=callbacks,
+            groups=groups,
+            label_texts=label_texts,
         )
         self._adopt(model, targets)
         return self

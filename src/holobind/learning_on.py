@@ -39,6 +39,7 @@ class LearningOn:
     normalise: bool
     tfidf: Any
     encoder: Any
+    label_text: Any
 
     if TYPE_CHECKING:
         network: Network
@@ -81,6 +82,10 @@ class LearningOn:
         wrong = known.of("rejected", rejected, X.shape[0], may_add=False) if rejected is not None else None
         if not X.shape[0]:
             return self
+        if known.n_new and self.label_text is not None:
+            raise OptionError(
+                f"this model has texts of its labels, and {known.n_new} new labels have none; train it again"
+            )
         Y = from_label_ids(ids, len(known))
         R = None if wrong is None else from_label_ids(wrong, len(known))
         after = add_rows(network, X, Y, R, reweigh=reweigh)
@@ -178,6 +183,7 @@ class LearningOn:
             metadata={**self.metadata, "rows": network.n_training_rows, "learning on": {**before, **total}},
             calibration=self.calibration,
             allowed=None if allowed.all() else allowed,
+            label_text=self.label_text,
         ).eval()
         return learned
 

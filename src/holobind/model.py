@@ -27,12 +27,14 @@ from holobind.calibration import Calibration
 from holobind.codebooks.ragged import checked_labels
 from holobind.data import Split, Tfidf
 from holobind.data.batches import Examples, SparseExamples, prediction_batches
-from holobind.data.csr import checked_csr
+from holobind.data.csr import checked_csr, widen
+from holobind.data.encoder_features import beside
 from holobind.errors import DataError, OptionError
 from holobind.heads import Head
 from holobind.heads.added_scores import AddedScores, Scorer
 from holobind.label_filter import Allowed
 from holobind.label_sets import evaluate_sets
+from holobind.label_text import LabelText
 from holobind.learning_on import LearningOn
 from holobind.networks import Network
 from holobind.predictions import LabelPredictions, distributed_top_k
@@ -59,6 +61,7 @@ class Model(LabelPredictions, LearningOn, nn.Module):
     metadata      how it was made: options, data, metrics; any JSON. A file does not keep "timings"
     calibration   of scores to probabilities, by rows that were held out; None if there were none
     allowed       (L) which labels may be predicted, in every request; None: all (`restrict`)
+    label_text    texts of labels, which raise the scores of labels with few or no training rows
     """
 
     _label_order: Tensor | None
@@ -80,6 +83,7 @@ class Model(LabelPredictions, LearningOn, nn.Module):
         label_order: IntArray | None = None,
         calibration: Calibration | None = None,
         allowed: Allowed | None = None,
+        label_text: LabelText | None = None,
     ) -> None:
         super().__init__()
         self.network, self.head = network, head
@@ -87,6 +91,7 @@ class Model(LabelPredictions, LearningOn, nn.Module):
         self.tokenizer, self.max_tokens = tokenizer, max_tokens
         self.label_names = None if label_names is None else list(label_names)
         self.metadata, self.calibration, self.allowed = metadata or {}, calibration, allowed
+        self.label_text = label_text
         order = None if label_order is None else np.array(label_order, np.int64)
         if order is not None and not np.array_equal(np.sort(order), np.arange(head.n_labels)):
             raise OptionError(f"label_order must have each of the {head.n_labels} labels once")
@@ -145,10 +150,14 @@ class Model(LabelPredictions, LearningOn, nn.Module):
         if texts and self.tfidf is None:
             raise DataError("this model was trained on features and cannot read texts; give it rows of features")
         if texts is not None and self.tfidf is not None:
-            X = self.tfidf.transform(texts)
+            X, embeddings = self.tfidf.transform(texts), None
             if self.encoder is not None:
-                X = self.encoder.append_to(X, texts, cache=cache, on_progress=on_progress)
-            return SparseExamples(X, self.normalise)
+                embeddings = self.encoder.embed(texts, cache=cache, on_progress=on_progress)
+                X = beside(X, embeddings, self.encoder.weight)
+            text_rows = None
+            if self.label_text is not None:
+                text_rows = self.label_text.rows(texts, embeddings, cache=cache, on_progress=on_progress)
+            return SparseExamples(X, self.normalise, text_rows)
         wanted = self.network.n_features
         if wanted is None:
             raise DataError("this model reads texts; got features")
@@ -156,6 +165,8 @@ class Model(LabelPredictions, LearningOn, nn.Module):
         if rows.ndim != 2 or rows.shape[1] != wanted:
             hint = "" if self.tfidf is None else ", which it makes from texts: give it texts, or train with --no-text"
             raise DataError(f"this model reads {wanted} features a row{hint}; got a matrix of shape {rows.shape}")
+        if self.label_text is not None:
+            raise DataError("this model compares texts with label texts; give it texts, not rows of features")
         return SparseExamples(
             checked_csr(rows, "the features"), self.normalise
         )  # each feature once: rows have a length
@@ -180,12 +191,17 @@ class Model(LabelPredictions, LearningOn, nn.Module):
 
         def work(rows: RowIndex) -> tuple[RowIndex, Result]:
             with torch.inference_mode():
-                h, added = self.network.predict_rows(examples, rows), self.network.added_scores(examples, rows)
-                return rows, then(self.head if added is None else AddedScores(self.head, *added), h)
+                h = self.network.predict_rows(examples, rows)
+                scorer = self.scorer(examples, rows)
+                if self.label_text is not None:
+                    scorer = self.label_text.add_to(scorer, h, examples.text_rows.take(rows), self.frequencies.counts)  # type: ignore[attr-defined]
+                return rows, then(scorer, h)
 
         was_training = self.training
         self.eval()
         self.network.prepare()
+        if self.label_text is not None:
+            self.label_text.prepare()
         try:
             parallel = parallel and next(self.parameters(), torch.empty(0)).device.type == "cpu"
             even = -(-len(examples) // torch.get_num_threads()) if parallel else MAX_BATCH_ROWS
@@ -198,6 +214,11 @@ class Model(LabelPredictions, LearningOn, nn.Module):
                     on_progress("predicting", done / len(examples))
         finally:
             self.train(was_training)
+
+    def scorer(self, examples: Examples, rows: RowIndex) -> Scorer:
+        """The head with the scores that the network adds for some rows, without label texts."""
+        added = self.network.added_scores(examples, rows)
+        return self.head if added is None else AddedScores(self.head, *added)
 
     def scores(self, inputs: Inputs) -> FloatArray:
         """The score of every label.  Shapes: -> (rows, L)"""
@@ -256,6 +277,8 @@ class Model(LabelPredictions, LearningOn, nn.Module):
         """
         Y, known = checked_csr(split.Y, "Y"), self.label_names
         if label_names is None or known is None or list(label_names) == known:
+            if self.label_text is not None and Y.shape[1] < self.n_labels:
+                Y = widen(Y, self.n_labels)  # labels that only have a text come after those of the data
             if Y.shape[1] != self.n_labels:
                 raise DataError(f"this model has {self.n_labels} labels; the data has {Y.shape[1]}")
             return Y, known or label_names
@@ -307,9 +330,11 @@ def load(path: str | Path, *, encoder: str | Path | None = None) -> Model:
     """
     model = Model(**model_file.read(path)).eval()
     if encoder is not None:
-        if model.encoder is None:
+        found = [each for each in (model.encoder, model.label_text and model.label_text.encoder) if each is not None]
+        if not found:
             raise OptionError(f"{path} has no sentence encoder; leave out the encoder")
-        model.encoder.use(encoder)
+        for each in found:
+            each.use(encoder)
     return model
 
 

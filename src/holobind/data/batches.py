@@ -68,12 +68,13 @@ class SparseExamples:
     """The rows of a CSR matrix, which may be mapped from a file larger than memory.
 
     normalise   scale rows to length 1 (L2)
+    text_rows   the same documents as label texts are compared with them (`label_text.TextRows`); None without texts
     """
 
     sizes = None
 
-    def __init__(self, X: CsrArray, normalise: bool = True) -> None:
-        self.X, self.normalise = X, normalise
+    def __init__(self, X: CsrArray, normalise: bool = True, text_rows: Any = None) -> None:
+        self.X, self.normalise, self.text_rows = X, normalise, text_rows
 
     def __len__(self) -> int:
         return int(self.X.shape[0])

@@ -14,16 +14,19 @@ quantise      weights in two or four bits
 
 from holobind.codebooks.registry import default_dim
 from holobind.ridge_knn.encoder import rare_label_weights
+from holobind.ridge_knn.estimate import HeldOut
 from holobind.ridge_knn.fit import KnnChoice, RidgeKnnFit, default_knn_dim, fit_ridge_knn
 from holobind.ridge_knn.forest import Forest
 from holobind.ridge_knn.knn_index import KnnIndex
 from holobind.ridge_knn.label_tree import LabelTree
 from holobind.ridge_knn.network import RidgeKnn
-from holobind.ridge_knn.ridge import RidgeSolution, solve_ridge
+from holobind.ridge_knn.ridge import DEFAULT_MEMORY, RidgeSolution, solve_ridge
 from holobind.ridge_knn.update import add_rows, refit_trees, remove_labels, remove_rows
 
 __all__ = [
+    "DEFAULT_MEMORY",
     "Forest",
+    "HeldOut",
     "KnnChoice",
     "KnnIndex",
     "LabelTree",

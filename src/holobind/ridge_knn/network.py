@@ -26,7 +26,7 @@ labels compensate for it. The model is linear in its targets, so each label's sc
 vector, and prediction needs no other change.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -39,21 +39,24 @@ from holobind import algebra
 from holobind._types import CsrArray, FloatArray, IntArray, RowIndex
 from holobind.codebooks import OneHotCodebook, OrbitCodebook
 from holobind.data.batches import Examples, SparseBatch, SparseExamples
-from holobind.data.csr import checked_csr, from_arrays, scale_columns
+from holobind.data.csr import checked_csr, column_counts, from_arrays, scale_columns
 from holobind.errors import OptionError
 from holobind.networks.base import Network
 from holobind.ridge_knn._module import FixedDtypeModule
-from holobind.ridge_knn.encoder import Encoder, rare_label_weights
+from holobind.ridge_knn.encoder import MAX_KNN_TABLE_BYTES, Encoder, rare_label_weights
 from holobind.ridge_knn.forest import TOP_SPLITS, Forest
 from holobind.ridge_knn.label_tree import COMPRESSED_TREE_TENSORS, LabelTree, search_trees
-from holobind.ridge_knn.quantise import STEPS, dequantise, quantise
+from holobind.ridge_knn.quantise import STEPS, dequantise, quantise_blocks
 from holobind.ridge_knn.update_state import UpdateState
 
 # Memory of the tables of an `Encoder`, with the temporary arrays they are computed by: bytes for each stored feature,
 # label and row, for each element of a leaf value, and for each leaf of a row.
 ENTRY_BYTES, LABEL_BYTES, ROW_BYTES, LEAF_VALUE_BYTES, LEAF_ID_BYTES = 64, 32, 64, 9, 40
 MAX_LABEL_TREES = 8
+WEIGHT_BLOCK_ROWS = 1 << 13  # of W, which are rotated and quantised at a time
 MAX_FOUR_BIT_WEIGHTS = 1 << 21  # larger matrices get two bits a weight; smaller ones would lose 0.25 points by that
+
+WeightBlocks = Iterable[Tensor]
 
 
 class RidgeKnn(FixedDtypeModule, Network):
@@ -160,12 +163,13 @@ class RidgeKnn(FixedDtypeModule, Network):
         }
         for name, buffer in buffers.items():
             self.register_buffer(name, buffer)
+        self.max_table_bytes = MAX_KNN_TABLE_BYTES  # of residuals that are kept; a smaller table costs time
         self._encoder: Encoder | None = None
 
     @classmethod
     def from_weights(
         cls,
-        W: Tensor,
+        W: Tensor | WeightBlocks,
         bias: Tensor,
         X: CsrArray,
         Y: CsrArray,
@@ -181,13 +185,17 @@ class RidgeKnn(FixedDtypeModule, Network):
         learning_on: UpdateState | None = None,
         seed: int = 0,
     ) -> Self:
-        """Pack a ridge regression and its training rows.  Shapes: W (f, d), bias (d), X (n, f), Y (n, L)"""
-        bits = 4 if W.numel() <= MAX_FOUR_BIT_WEIGHTS else 2
+        """Pack a ridge regression and its training rows; W is a matrix, or blocks of its rows.
+
+        Shapes: W (f, d), bias (d), X (n, f), Y (n, L)
+        """
+        n_features, dim = X.shape[1], len(bias)
+        bits = 4 if n_features * dim <= MAX_FOUR_BIT_WEIGHTS else 2
         if not knn_weight and not forest_weight and learning_on is None:
             X, Y = X[:0], Y[:0]
         forest, label_trees = forest if forest_weight else None, label_trees if tree_weight else ()
         network = cls(
-            X.shape[1], W.shape[1], Y.shape[1],
+            n_features, dim, Y.shape[1],
             rows=X.shape[0], entries=X.nnz, labels=Y.nnz,
             similarity_power=similarity_power, knn_weight=knn_weight, idf_power=idf_power,
             rare_label_boost=rare_label_boost, bits=bits,
@@ -196,7 +204,10 @@ class RidgeKnn(FixedDtypeModule, Network):
         )  # fmt: skip
         network.forest, network.label_trees = forest, nn.ModuleList(label_trees)
         network.learning_on = learning_on
-        network.codes, network.scales = quantise(algebra.bind(W, network._key()) if network.one_hot else W, bits)
+        blocks = W.split(WEIGHT_BLOCK_ROWS) if isinstance(W, Tensor) else W
+        key = network._key() if network.one_hot else None
+        rotated = (block if key is None else algebra.bind(block, key) for block in blocks)
+        network.codes, network.scales = quantise_blocks(rotated, bits)
         network.bias = bias.detach().clone()
         network.row_offsets, network.label_offsets = (torch.from_numpy(A.indptr.astype(np.int64)) for A in (X, Y))
         network.row_ids, network.label_ids = _pack_ids(X), _pack_ids(Y)
@@ -257,14 +268,16 @@ class RidgeKnn(FixedDtypeModule, Network):
             from_arrays(*Y, (n, self.n_labels), canonical=False),
         )
 
-    def targets(self) -> CsrArray:
+    def targets(self, label_counts: IntArray | None = None) -> CsrArray:
         """Label sets of the training rows times lengths of target vectors; minus these where a label was rejected.
 
-        Shapes: -> (n, L)
+        label_counts   by which rare labels are boosted; by default those of the training rows
+
+        Shapes: (L) -> (n, L)
         """
         Y = self.training_rows()[1]
         if self.learning_on is None:
-            counts = np.bincount(Y.indices, minlength=self.n_labels)
+            counts = column_counts(Y) if label_counts is None else label_counts
             return scale_columns(Y, rare_label_weights(counts, self.rare_label_boost))
         return scale_columns(Y + self.learning_on.rejections(), self.learning_on.label_weights.cpu().numpy())
 

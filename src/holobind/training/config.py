@@ -19,6 +19,7 @@ from holobind.training.allowed_values import (
     FILE,
     FLAG,
     FRACTION,
+    MEMORY,
     METRIC,
     POSITIVE,
     SIZES,
@@ -30,6 +31,7 @@ from holobind.training.allowed_values import (
     integer,
     number,
     option,
+    parse_bytes,
 )
 
 NetworkName = Literal["linear", "fc", "cnn", "lstm"]
@@ -271,7 +273,10 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How to train. The closed form uses only the seed. None stands for a choice by the data or by the network."""
+    """How to train. The closed form uses only the seed and the memory.
+
+    None stands for a choice by the data or by the network.
+    """
 
     epochs: int | None = option(
         None, integer(1), TRAINING, "Passes over the training rows.", "5 to 30, fewer for more rows"
@@ -315,10 +320,22 @@ class TrainConfig:
     time_limit: float | None = option(
         None, POSITIVE, TRAINING, "Seconds after which training ends, with the learning rate at 0.", "none"
     )
+    memory: str | None = option(
+        None,
+        MEMORY,
+        CLOSED_FORM,
+        "Memory of the closed form, such as 2GB: rows stay in files, and tables are as large as that allows.",
+        "rows in memory, and about 1 GB of tables",
+    )
     seed: int = option(0, integer(0, MAX_SEED), MODEL, "Seed of every random choice.")
 
     def __post_init__(self) -> None:
         check_options(self)
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The memory of the closed form in bytes, if it is bounded."""
+        return None if self.memory is None else parse_bytes(self.memory)
 
     def resolve(self, n_rows: int, model: ModelConfig | None = None) -> "TrainConfig":
         """Choose what is None: few rows need many epochs and small batches; fc has rates of its own."""
@@ -414,6 +431,7 @@ def without_effect(given: Iterable[str], config: ModelConfig) -> list[str]:
     """Which of the given options this model does not use."""
     used = {
         **dict.fromkeys(TRAIN_OPTIONS, not config.closed_form),
+        "memory": config.closed_form,
         **dict.fromkeys(("dim", "codebook", "trainable"), config.head == "holographic"),
         "label_learning_rate": not config.closed_form and "labels" in config.trainable,
         **dict.fromkeys(("hidden", "dropout"), config.network != "linear"),

@@ -5,6 +5,7 @@ model = learn(split, ModelConfig(network="fc", loss="query"))    the paper's
 model = learn(split, ModelConfig(network="cnn"))                 from the tokens of texts, in order
 """
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,16 +18,19 @@ from torch import Tensor
 
 from holobind import metrics
 from holobind._checks import fits_memory
+from holobind._processes import ALONE, Processes, joined
 from holobind._storage import encode_lines
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.data import Split, Tfidf
 from holobind.data.batches import ExampleRows, Examples, SparseExamples, ragged_labels
-from holobind.data.csr import label_id_sets, normalise_rows
+from holobind.data.csr import is_mapped, label_id_sets, normalise_rows, normalise_rows_in_file
 from holobind.data.holdout import group_ids
-from holobind.errors import DataError
+from holobind.data.sentence_encoder import SentenceEncoder
+from holobind.errors import DataError, OptionError
 from holobind.heads import HolographicHead
 from holobind.model import Model
 from holobind.ridge_knn import (
+    DEFAULT_MEMORY,
     RidgeKnn,
     default_dim,
     default_knn_dim,
@@ -44,6 +48,8 @@ from holobind.training.building import (
     read_inputs,
 )
 from holobind.training.config import ModelConfig, TrainConfig, join_options
+from holobind.training.label_text_fit import fit_label_text
+from holobind.training.memory import plan_memory
 
 if TYPE_CHECKING:
     from holobind.data.vectorizers import SklearnFeatures
@@ -80,6 +86,7 @@ def learn(
     quantised: bool = False,
     max_uncompressed: int | None = None,
     groups: Any = None,
+    label_texts: Sequence[Sequence[str]] | None = None,
 ) -> Model:
     """Make a model from a split of a dataset.
 
@@ -91,6 +98,8 @@ def learn(
     max_uncompressed   bytes to which a compressed file of word vectors may expand, see `data.load`
     groups     a name or number for each row: what is chosen is chosen on held-out groups, as with scikit-learn's
                GroupShuffleSplit. Give them where rows of one origin resemble each other and new rows have other origins
+    label_texts   the texts of each label, its name first (`data.label_texts`): labels with few or no rows are suggested
+               by them. Of the closed form with kNN, on texts
     """
     began = time.perf_counter()
     config, callbacks = config or ModelConfig(), callbacks or Callbacks()
@@ -98,11 +107,16 @@ def learn(
     split = split.checked()
     if label_names is not None:
         encode_lines(label_names)  # names that no file can store are refused now, not after the training
+    if label_texts is not None:
+        _check_label_texts(label_texts, split, config)
     inputs = read_inputs(split, config, tfidf, callbacks.on_solve, max_uncompressed)
     if groups is not None:
         inputs = replace(inputs, groups=group_ids(groups, len(split)))
-    if config.uses_knn or config.label_trees or config.update or (quantised and config.can_use_knn):
-        model, summary = _learn_ridge_knn(inputs, config, label_names, callbacks)
+    wants_quantised = quantised or config.update or label_texts is not None
+    if config.uses_knn or config.label_trees or (config.can_use_knn and wants_quantised):
+        model, summary = _learn_ridge_knn(
+            inputs, config, label_names, callbacks, train_config.memory_bytes, label_texts
+        )
     elif config.closed_form:
         model, summary = _learn_ridge(inputs, config, label_names, callbacks)
     else:
@@ -183,14 +197,26 @@ def partial_fit(
 
 
 def _learn_ridge_knn(
-    inputs: Inputs, config: ModelConfig, label_names: Sequence[str] | None, callbacks: Callbacks
+    inputs: Inputs,
+    config: ModelConfig,
+    label_names: Sequence[str] | None,
+    callbacks: Callbacks,
+    memory: int | None,
+    label_texts: Sequence[Sequence[str]] | None = None,
 ) -> tuple[Model, dict[str, Any]]:
-    """The closed form with the residuals of the nearest training rows, unless `knn_weight` is 0."""
+    """The closed form with the residuals of the nearest training rows, unless `knn_weight` is 0.
+
+    Processes that torchrun started solve it together.
+    """
     dim = config.dim or (default_knn_dim if config.uses_knn else default_dim)(int(inputs.Y.shape[1]))
     n_weights = (inputs.X.shape[1] if config.dim is None else max(inputs.X.shape)) * dim  # outputs of rows are as large
     fits_memory(f"{n_weights:,} weights (dim {dim:,})", BYTES_PER_WEIGHT * n_weights, SMALLER_SIZES)
+    tables, notes = DEFAULT_MEMORY, []
+    if memory is not None:
+        plan = plan_memory(memory, inputs.X, dim, config)
+        tables, config, notes = plan.tables, replace(plan.config, update=bool(config.update)), plan.notes
     fitted = fit_ridge_knn(
-        normalise_rows(inputs.X),
+        normalise_rows_in_file(inputs.X) if is_mapped(inputs.X) else normalise_rows(inputs.X),
         inputs.Y,
         dim=dim,
         l2=config.l2,
@@ -200,13 +226,55 @@ def _learn_ridge_knn(
         update=config.update,
         seed=config.seed,
         groups=inputs.groups,
+        memory=tables,
+        processes=_processes(),
         on_progress=callbacks.on_solve,
     )
     network = fitted.network
     head = HolographicHead(None, network.n_labels, network.out_features, network.codebook_name, seed=config.seed)
     model = assemble(network, head, inputs, config, label_names)
     model.calibration = fitted.calibration
-    return model, fitted.summary()
+    summary = fitted.summary() | ({"memory notes": notes} if notes else {})
+    if label_texts is not None:
+        found = fit_label_text(
+            label_texts,
+            inputs.split.texts or [],
+            model.frequencies.counts,
+            network.codebook(),
+            fitted.held_out,
+            None if config.encoder is None else SentenceEncoder.open(config.encoder),
+            seed=config.seed,
+            on_progress=callbacks.on_solve,
+        )
+        model.label_text, model.calibration = found.label_text, found.calibration or model.calibration
+        summary["label_text"] = found.summary
+    return model, summary
+
+
+def _processes() -> Processes:
+    """The processes that torchrun started, joined by Fabric; this one alone if it was started alone."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return ALONE
+    if not torch.distributed.is_initialized():
+        from holobind.training import loop
+
+        loop.launch()
+    return joined()
+
+
+def _check_label_texts(label_texts: Sequence[Sequence[str]], split: Split, config: ModelConfig) -> None:
+    if split.texts is None or config.text is False:
+        raise DataError(
+            "label texts are compared with the texts of rows, and this model would read features only; "
+            "give data with texts, or leave out the label texts"
+        )
+    if not config.can_use_knn:
+        raise OptionError(
+            "label texts belong to the closed form with a holographic head, the orbit codebook, no trainable vectors "
+            f"and normalised rows; got network {config.network!r}, loss {config.loss!r} and head {config.head!r}"
+        )
+    if len(label_texts) != split.Y.shape[1]:
+        raise DataError(f"there are texts of {len(label_texts)} labels, and the data has {split.Y.shape[1]} labels")
 
 
 def _learn_ridge(
