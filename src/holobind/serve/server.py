@@ -21,9 +21,6 @@ from holobind.serve.settings import Settings
 
 KEEP_ALIVE_SECONDS = 10
 BACKLOG = 256
-# The loop gives up Python's lock at each read and write, and gets it back from the thread that predicts after this
-# time: several times a request, so that Python's own 5 ms would be long.
-SWITCH_SECONDS = 0.0002
 
 
 class Server(uvicorn.Server):
@@ -86,13 +83,10 @@ def run(paths: list[Path], settings: Settings, on_start: Callable[[str], None] |
 
     # uvicorn sends the signal that ended it again, once requests are answered: SIGTERM then ends nothing.
     before = signal.signal(signal.SIGTERM, lambda *_: None)
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_SECONDS)
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(serve())
     finally:
-        sys.setswitchinterval(interval)
         signal.signal(signal.SIGTERM, before)
         listening.close()
 
