@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 from torch import Tensor, nn
 
 from holobind._types import CsrArray, FloatArray, IntArray, RowIndex
@@ -128,6 +128,14 @@ class ExtraScores(FixedDtypeModule):
         made.row_ids, made.label_ids = pack_ids(X), pack_ids(Y)
         made.row_values.copy_(torch.from_numpy(np.asarray(X.data, np.float32)))
         return made
+
+    def with_rows(self, X: CsrArray, Y: CsrArray) -> Self:
+        """The same with more rows that vote; the trees stay as they are.  Shapes: (n, f), (n, L)"""
+        if not self.knn_weight:
+            return self
+        rows, labels = (csr_array(vstack(pair)) for pair in zip(self.training_rows(), (X, Y), strict=True))
+        settings = ("knn_weight", "similarity_power", "idf_power", "rare_label_boost", "tree_weight")
+        return self.from_rows(rows, labels, trees=self.trees(), **{name: getattr(self, name) for name in settings})
 
     def added_scores(self, examples: Examples, rows: RowIndex) -> tuple[FloatArray, IntArray]:
         """What is added to the scores of some labels, 0 or larger, and these labels, -1 for none.
