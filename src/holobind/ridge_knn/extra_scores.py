@@ -147,12 +147,13 @@ class ExtraScores(FixedDtypeModule):
     def label_scores(self, X: CsrArray) -> tuple[FloatArray, IntArray]:
         """As `added_scores`, for rows of features.  Shapes: (n, f) -> (n, m), (n, m)"""
         X = normalise_rows(checked_csr(X, "X", self.n_features))
-        total: CsrArray = csr_array((X.shape[0], self.n_labels), dtype=np.float32)
+        terms: list[CsrArray] = [csr_array((X.shape[0], self.n_labels), dtype=np.float32)]
         if self.knn_weight:
-            total = total + self.prepare()(X) * np.float32(self.knn_weight)
+            terms.append(csr_array(self.prepare()(X) * np.float32(self.knn_weight)))
         if self.label_trees:
-            total = total + unpadded(*search_trees(self.trees(), X), self.n_labels) * np.float32(self.tree_weight)
-        return padded(total)
+            found = unpadded(*search_trees(self.trees(), X), self.n_labels)
+            terms.append(csr_array(found * np.float32(self.tree_weight)))
+        return padded(canonical_csr(sum(terms[1:], terms[0])))
 
     def prepare(self) -> Callable[[CsrArray], CsrArray]:
         """Build the search for neighbours, once: from rows of norm 1 to the votes for labels."""
