@@ -7,7 +7,8 @@ crash of the interpreter, a hang, memory beyond a limit, a truncated or changed 
 bytes. Attacks that may crash run in forks of this process, with limits of memory and CPU time; a failure is printed
 with the seed that repeats it. The last line printed is JSON.
 
-The attacks are in campaign_inputs.py (files, expressions, command lines) and campaign_kills.py (kills, full disks).
+The attacks are in campaign_inputs.py (files, expressions, command lines) and campaign_kills.py (kills, full disks);
+campaign_loaders.py has what reads the files, and a valid example of each.
 """
 
 import argparse
@@ -28,12 +29,14 @@ from typing import Any
 
 import campaign_inputs as inputs
 import campaign_kills as kills
+import campaign_loaders as loaders
 
 WORKER_MEMORY_BYTES = 4 << 30  # of address space; the imports take a quarter of it
 ATTACK_CPU_SECONDS = 10  # of one attack, in time of its processor: a busy machine does not shorten it
 SILENT_SECONDS = 600.0  # without an answer of a worker, which then sleeps forever
 BATCH_ATTACKS = 4000  # of one worker
-FEWER_ATTACKS = {"commands": 200, "fc.checkpoint": 400, "lines.jsonl": 1000}  # which take longer
+FEWER_ATTACKS = {"commands": 200, "fc.checkpoint": 400, "lines.jsonl": 1000, "encoder.model": 100}  # which take longer
+FEWER_ATTACKS |= {f"encoder.{name}": 100 for name in ("config.json", "tokenizer.json", "model.safetensors")}
 GROUPS = ("files", "expressions", "commands", "kills", "disks")
 SHARED_MEMORY = Path("/dev/shm")
 
@@ -87,7 +90,7 @@ def run_batch(folder: Path, kind: str, seeds: list[int]) -> Iterator[Outcome]:
         process.join()
         ours.close()
         for path in folder.glob(f"changed-{process.pid}-*"):
-            path.unlink()
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
         done = n_done.value
         if done < len(seeds):
             code: Any = process.exitcode
@@ -115,10 +118,10 @@ class Campaign:
         self.table: dict[str, Counter[str]] = {}
         self.killed = Counter[str]()
         self._folder, self._seeds = folder, iter(range(seed * 10**9, (seed + 1) * 10**9))
-        inputs.make_examples(folder)
+        loaders.make_examples(folder)
         if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208
             raise RuntimeError("this process has threads and cannot be forked")
-        kinds = [*(inputs.LOADERS if "files" in only else ()), *(k for k in ("expressions", "commands") if k in only)]
+        kinds = [*(loaders.LOADERS if "files" in only else ()), *(k for k in ("expressions", "commands") if k in only)]
         self._batches = {kind: _batch_attacks(kind) for kind in kinds}
         self._slow: dict[str, tuple[int, Callable[[int], str]]] = {}
         if "kills" in only or "disks" in only:
@@ -164,7 +167,7 @@ def main() -> None:
     began = time.monotonic()
     # One thread, before anything is imported: a process with threads cannot be forked.
     os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    os.environ |= {"TOKENIZERS_PARALLELISM": "false"}
+    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
     memory = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(dir=memory) as first, tempfile.TemporaryDirectory() as second:
         os.environ["HOLOBIND_CACHE"] = f"{second}/cache"
@@ -174,7 +177,7 @@ def main() -> None:
     print(f"{'attack':24} {'tried':>10} {'survived':>10} {'failed':>8}")
     for kind, row in sorted(table.items()):
         print(f"{kind:24} {row['tried']:>10,} {row['survived']:>10,} {row['failed']:>8,}")
-    files = sum((row for kind, row in table.items() if kind in inputs.LOADERS), Counter[str]())
+    files = sum((row for kind, row in table.items() if kind in loaders.LOADERS), Counter[str]())
     total = sum(table.values(), Counter[str]())
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     result = {

@@ -5,21 +5,19 @@ An attack returns "" if it survived, or what went wrong; a crash ends the proces
 
 import contextlib
 import functools
-import gzip
 import io
 import json
 import os
 import random
-import shutil
 import struct
 import sys
-import tarfile
 import tempfile
 import traceback
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import campaign_loaders as loaders
 
 EXTREMES = (0, 1, -1, 2**31 - 1, -(2**31), 2**32, 2**63 - 1, -(2**63), 10**6)
 WORDS = ("red", "cat", "a", "x1", "first", "name", '"two words"', "'q'", "⊗", "naïve", "30", "0.5", "1e3", "1e400", "")
@@ -115,234 +113,9 @@ def _change(value: Any, draw: random.Random) -> None:
         return
 
 
-# Loaders: what reads a file, and an example of it
+# Attacks
 
 
-def make_examples(folder: Path) -> None:
-    """A valid file for every loader; small, so that mutations reach everything."""
-    import numpy as np
-
-    import holobind as hb
-    from holobind.training import loop
-    from holobind.training.config import split_options
-
-    texts = [f"{word} number{i} of the {other}" for i in range(12) for word in ("read", "join") for other in "ab"]
-    labels = [[f"l{i % 5}", f"l{i % 3}"] for i in range(len(texts))]
-    lines = [json.dumps({"text": t, "labels": names}) for t, names in zip(texts, labels, strict=True)]
-    (folder / "data.jsonl").write_text("\n".join(lines), encoding="utf-8")
-    tsv = ["\t".join([t, *names]) for t, names in zip(texts, labels, strict=True)]
-    (folder / "data.tsv").write_text("\n".join(tsv), encoding="utf-8")
-    dataset = hb.data.load(folder / "data.jsonl", cache=False)
-    hb.data.write(dataset, folder / "data.txt")
-    hb.data.write(dataset, folder / "data.svm")
-    hb.data.write(dataset, folder / "npz", to="npz")
-    hb.data.write(dataset, folder / "data.txt.bz2")
-    hb.data.write(dataset, folder / "data.txt.xz")
-    for suffix in ("zip", "tar.gz"):
-        _pack(folder / "data.txt", folder / f"archive.{suffix}")
-    shutil.copy(folder / "npz" / "X.trn.npz", folder / "X.npz")
-    (folder / "train_texts.txt").write_text("\n".join(texts), encoding="utf-8")
-    (folder / "train_labels.txt").write_text("\n".join(map(" ".join, labels)), encoding="utf-8")
-    requests = ('{"text": "read b"}', '{"features": {"1": 0.5, "3": 2}}', "1:0.5 3:2", "join number1")
-    (folder / "lines.jsonl").write_text("\n".join(requests), encoding="utf-8")
-    shutil.copy(folder / "data.txt", folder / "cached.txt")
-    _cache_of(folder / "cached.txt", folder / "data.cache")
-    (folder / "words.vec").write_text("2 3\nread 1 2 3\njoin 4 5 6\n", encoding="utf-8")
-    small = {"hidden": (4,), "dim": 6, "epochs": 1, "embedding_dim": 4, "filters": 2, "hidden_size": 3}
-    for name, options in {
-        "ridge_knn": {},
-        "ridge": {"knn_weight": 0},
-        "fc": {"network": "fc", **{k: small[k] for k in ("hidden", "dim", "epochs")}},
-        "cnn": {
-            "network": "cnn",
-            "tokenizer": "bpe",
-            "vocab_size": 300,
-            **{k: v for k, v in small.items() if k != "hidden_size"},
-        },
-        "lstm": {"network": "lstm", **{k: v for k, v in small.items() if k != "filters"}},
-        "linear": {"head": "linear"},
-    }.items():
-        model = hb.learn(dataset.train, *split_options(options), label_names=dataset.label_names, tfidf=dataset.tfidf)
-        model.save(folder / f"{name}.model")
-    trees = hb.data.synthetic("delicious", scale=0.2)
-    hb.learn(trees.train).save(folder / "forest.model")
-    vocabulary = hb.Vocabulary(16)
-    vocabulary.parse("red*cat + blue*dog")
-    vocabulary.save(folder / "names.vocabulary")
-    hb.LargeVocabulary([f"n{i}" for i in range(40)], 16).save(folder / "large.vocabulary")
-    fc = hb.load(folder / "fc.model")
-    loop.fit(
-        fc,
-        fc.examples(dataset.train.texts),
-        dataset.train.Y,
-        hb.TrainConfig(epochs=1),
-        checkpoint=folder / "fc.checkpoint",
-    )
-    assert np.isfinite(fc.scores(["read"])).all()
-
-
-def _pack(file: Path, archive: Path) -> None:
-    """An archive of one file; the same bytes every time."""
-    if archive.suffix == ".zip":
-        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as packed:
-            packed.writestr(zipfile.ZipInfo("train.txt"), file.read_bytes())
-        return
-    content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w") as packed:
-        member = tarfile.TarInfo("train.txt")
-        member.size = file.stat().st_size
-        packed.addfile(member, io.BytesIO(file.read_bytes()))
-    archive.write_bytes(gzip.compress(content.getvalue(), mtime=0))
-
-
-def _cache_of(source: Path, target: Path) -> None:
-    """The cache file of a text, which is too small to get one otherwise."""
-    from holobind.data import cache, sparse_text
-
-    before, sparse_text.MIN_BYTES_TO_CACHE = sparse_text.MIN_BYTES_TO_CACHE, 0
-    try:
-        sparse_text.read(source)
-    finally:
-        sparse_text.MIN_BYTES_TO_CACHE = before
-    shutil.move(cache.cache_path(source, one_based=False), target)
-
-
-def _read_model(path: Path) -> None:
-    """Load a model and use all of it: what passes the checks must be safe to predict with."""
-    import numpy as np
-
-    import holobind as hb
-    from holobind.cli.describe import description, table
-
-    model = hb.load(path)
-    inputs: Any = ["read number1", "", "join b"]
-    if not model.reads_texts:
-        inputs = np.eye(3, model.network.n_features or 1, dtype=np.float32)
-    model.top_k(inputs, min(3, model.n_labels))
-    table({"path": str(path), **description(model), "bytes": 1})
-
-
-def _read_checkpoint(path: Path) -> None:
-    import holobind as hb
-    from holobind.training import loop
-
-    model, split = hb.load(path.parent / "fc.model"), _training_split(path.parent)
-    examples = model.examples(split.texts)
-    loop.fit(model, examples, split.Y, hb.TrainConfig(epochs=1), checkpoint=path, resume=True)
-
-
-@functools.cache
-def _training_split(folder: Path) -> Any:
-    import holobind as hb
-
-    return hb.data.load(folder / "data.jsonl", cache=False).train
-
-
-def _read_vocabulary(path: Path) -> None:
-    import holobind as hb
-
-    vocabulary = hb.Vocabulary.load(path)
-    if len(vocabulary):
-        vocabulary.clean_up(vocabulary[next(iter(vocabulary))], 2)
-
-
-def _read_data(path: Path) -> None:
-    import holobind as hb
-
-    hb.data.statistics(hb.data.load(path, cache=False))
-
-
-def _read_cached_data(path: Path) -> None:
-    """The text is valid; its cache is the file that was changed. Whatever that holds, the data is right or refused."""
-    from holobind.data import cache, sparse_text
-
-    source = path.parent / "cached.txt"
-    cached = cache.cache_path(source, one_based=False)
-    cached.parent.mkdir(parents=True, exist_ok=True)
-    path.replace(cached)
-    for memory_map in (False, True):
-        max_ids = sparse_text._max_ids(source, None)
-        found = sparse_text._read_cached(cached, cache.fingerprint(source), memory_map, max_ids)
-        if found is not None:
-            found[0].X @ found[0].X.T
-            found[0].Y @ found[0].Y.T
-
-
-def _unpack(path: Path) -> None:
-    from holobind.data.archives import unpack
-
-    target = path.with_name(f"{path.name}-unpacked")
-    try:
-        unpack(path, target)
-    finally:
-        shutil.rmtree(target, ignore_errors=True)
-
-
-def _read_matrix(path: Path) -> None:
-    from holobind.data.npz import read_npz
-
-    X = read_npz(path)
-    assert (X.indices < X.shape[1]).all() and (X @ X.T).shape == (X.shape[0], X.shape[0])
-
-
-def _read_labels(path: Path) -> None:
-    """A pair of files, of which the labels were changed."""
-    import holobind as hb
-
-    texts = path.with_name(path.name.replace("labels", "texts"))
-    shutil.copy(path.parent / "train_texts.txt", texts)
-    try:
-        hb.data.statistics(hb.data.load(texts, cache=False))
-    finally:
-        texts.unlink()
-
-
-def _predict_lines(path: Path) -> None:
-    """Lines for `predict`, of every kind, by a model of texts and a model of features."""
-    from holobind.cli import stream
-
-    for name in ("fc.model", "forest.model"):
-        model = _model(path.parent / name)
-        for on_error in (None, lambda error: None):
-            with contextlib.suppress(*(() if on_error else (_holobind_error(),))):
-                for batch in stream.predictions(model, stream.read_chunks(path), 2, source="lines", on_error=on_error):
-                    json.dumps(batch)
-
-
-@functools.cache
-def _model(path: Path) -> Any:
-    import holobind as hb
-
-    return hb.load(path)
-
-
-def _read_word_vectors(path: Path) -> None:
-    from holobind.data.tokenizer import load_word_vectors
-
-    load_word_vectors(path, _tokenizer())
-
-
-@functools.cache
-def _tokenizer() -> Any:
-    from holobind.data.tokenizer import Tokenizer
-
-    return Tokenizer.train(["read the file", "join the read"], min_count=1)
-
-
-LOADERS: dict[str, Callable[[Path], None]] = {
-    **{f"{name}.model": _read_model for name in ("ridge_knn", "ridge", "fc", "cnn", "lstm", "linear", "forest")},
-    "fc.checkpoint": _read_checkpoint,
-    "names.vocabulary": _read_vocabulary,
-    "large.vocabulary": _read_vocabulary,
-    **{f"data.{suffix}": _read_data for suffix in ("jsonl", "tsv", "txt", "svm", "txt.bz2", "txt.xz")},
-    "words.vec": _read_word_vectors,
-    "data.cache": _read_cached_data,
-    "archive.zip": _unpack,
-    "archive.tar.gz": _unpack,
-    "X.npz": _read_matrix,
-    "train_labels.txt": _read_labels,
-    "lines.jsonl": _predict_lines,
-}
 STRUCTURED: dict[str, Callable[[bytes, random.Random], bytes]] = {
     **dict.fromkeys((".model", ".checkpoint", ".vocabulary"), mutate_safetensors),
     ".cache": mutate_cache,
@@ -359,7 +132,7 @@ def attack_file(folder: Path, loader: str, seed: int) -> str:
     path = folder / f"changed-{os.getpid()}-{loader}"
     path.write_bytes(change(_content(folder / loader), draw))
     try:
-        return _expected_error(lambda: LOADERS[loader](path))
+        return _expected_error(lambda: loaders.LOADERS[loader](path))
     finally:
         path.unlink(missing_ok=True)
 

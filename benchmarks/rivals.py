@@ -1,18 +1,18 @@
-"""The methods that `bench_rivals.py` compares: train one of them and predict with it, in a process of its own.
+"""The methods that `bench_rivals.py` compares: train one of them, or predict with it, in a process of its own.
 
-    python benchmarks/rivals.py NAME FOLDER THREADS SEED
+    python benchmarks/rivals.py train|predict NAME FOLDER THREADS SEED
 
 FOLDER holds what `bench_rivals.py` writes there: train.X.npz, train.Y.npz and test.X.npz (float32, rows of X scaled to
-length 1), texts where the data has them, and source.txt, which names the folder of the dataset. The model is written to
-FOLDER/NAME, and its five best labels of each test row to FOLDER/NAME.npy, filled with -1 where there are fewer than
-five. The last line printed is JSON.
+length 1), texts where the data has them, and source.txt, which names the folder of the dataset. `train` writes the
+model to FOLDER/NAME-SEED. `predict` loads it and writes the five best labels of each test row to FOLDER/NAME-SEED.npy,
+filled with -1 where there are fewer than five. The last line printed is JSON.
 
 This file runs in the environment of each library: it needs numpy, scipy and the library that NAME names.
 
-An entry of METHODS is a function that takes a `Task` and returns three functions: `train()`, which is timed;
-`save(model, path)`; and `load(path)`, which returns a function without arguments that predicts the top 5 of all test
-rows, timed as well. Conversion of the data to the form that a library reads happens before `train` and inside `load`,
-and is not timed.
+An entry of METHODS is a function that takes a `Task` and returns three functions. `prepare()` converts the data to the
+form that a library reads and returns a function without arguments that trains, which alone is timed. `save(model,
+path)` writes the model. `load(path)` returns a function without arguments that predicts the top 5 of all test rows,
+timed as well; conversion of the rows happens in `load`.
 """
 
 import json
@@ -67,22 +67,22 @@ def holobind(task, text=None):
     torch.set_num_threads(task.threads)
     data = hb.data.load((task.folder / "source.txt").read_text())
 
-    def learn(split):
+    def prepare():
+        # numba compiles at the first call, once per machine: here, on few rows, and on few features (for a forest).
+        few = hb.data.Split(data.train.X[:50], data.train.Y[:50], data.train.texts and data.train.texts[:50])
+        for split in (few, hb.data.Split(data.train.X[:1200, :100], data.train.Y[:1200])):
+            small = hb.learn(split, hb.ModelConfig(text=text))
+            small.top_k(small.inputs_of(split), min(K, data.n_labels))
         config = hb.ModelConfig(seed=task.seed, text=text)
-        return hb.learn(split, config, label_names=data.label_names, tfidf=data.tfidf, metadata={"data": data.name})
-
-    # numba compiles at the first call, once per machine: here, on a few rows, and on few features (which get trees).
-    few = hb.data.Split(data.train.X[:50], data.train.Y[:50], data.train.texts and data.train.texts[:50])
-    for split in (few, hb.data.Split(data.train.X[:1200, :100], data.train.Y[:1200])):
-        small = hb.learn(split, hb.ModelConfig(text=text))
-        small.top_k(small.inputs_of(split), min(K, data.n_labels))
+        about = {"label_names": data.label_names, "tfidf": data.tfidf, "metadata": {"data": data.name}}
+        return lambda: hb.learn(data.train, config, **about)
 
     def load(path):
         model = hb.load(path)
         X = data.test.X if model.tfidf is None else model.tfidf.transform(data.test.texts)
         return lambda: model.top_k(X, min(K, data.n_labels))[1]
 
-    return lambda: learn(data.train), lambda model, path: model.save(path), load
+    return prepare, lambda model, path: model.save(path), load
 
 
 def holobind_no_text(task):
@@ -93,20 +93,20 @@ def holobind_no_text(task):
 def omikuji(task, **settings):
     import omikuji
 
-    lib, ffi = omikuji.lib, omikuji.ffi
-    path = task.folder / "omikuji.txt"
-    write_points(path, task.X, task.Y)
-    # The two steps of `Model.train_on_data`, so that reading the file is not timed.
-    pool = omikuji._ThreadPoolHandle(task.threads, initialize=True)
-    data = lib.load_omikuji_data_set(ffi.new("char[]", str(path).encode()), pool.ptr)
-    if data == ffi.NULL:
-        raise RuntimeError(f"omikuji cannot read {path.name}")
-    options = omikuji.Model.default_hyper_param()
-    for name, value in settings.items():
-        setattr(options, name, value)
-
-    def train():
-        return omikuji.Model(lib.train_omikuji_model(data, options, pool.ptr))
+    def prepare():
+        lib, ffi = omikuji.lib, omikuji.ffi
+        path = task.folder / "omikuji.txt"
+        if not path.exists():
+            write_points(path, task.X, task.Y)
+        # The two steps of `Model.train_on_data`, so that reading the file is not timed.
+        pool = omikuji._ThreadPoolHandle(task.threads, initialize=True)
+        data = lib.load_omikuji_data_set(ffi.new("char[]", str(path).encode()), pool.ptr)
+        if data == ffi.NULL:
+            raise RuntimeError(f"omikuji cannot read {path.name}")
+        options = omikuji.Model.default_hyper_param()
+        for name, value in settings.items():
+            setattr(options, name, value)
+        return lambda: omikuji.Model(lib.train_omikuji_model(data, options, pool.ptr))
 
     def load(path):
         model = omikuji.Model.load(str(path))
@@ -118,7 +118,7 @@ def omikuji(task, **settings):
 
         return lambda: padded(threaded(predict, rows, task.threads))
 
-    return train, lambda model, path: model.save(str(path)), load
+    return prepare, lambda model, path: model.save(str(path)), load
 
 
 def omikuji_bonsai(task):
@@ -145,7 +145,11 @@ def napkinxc(task, kind):
         model.load()
         return lambda: padded(model.predict(task.X_test, top_k=K))
 
-    return lambda: model_at(working).fit(task.X, task.Y), lambda _, path: working.rename(path), load
+    def prepare():
+        X, Y = task.X, task.Y
+        return lambda: model_at(working).fit(X, Y)
+
+    return prepare, lambda _, path: working.rename(path), load
 
 
 def napkinxc_plt(task):
@@ -162,20 +166,23 @@ def pecos(task, tree=True):
     from pecos.xmc import Indexer, LabelEmbeddingFactory
     from pecos.xmc.xlinear.model import XLinearModel
 
-    X, Y = task.X, task.Y
+    def prepare():
+        X, Y = task.X, task.Y
 
-    def train():
-        clusters = None
-        if tree:
-            labels = LabelEmbeddingFactory.create(X=X, Y=Y, method="pifa")
-            clusters = Indexer.gen(labels, indexer_type="hierarchicalkmeans", seed=task.seed, threads=task.threads)
-        return XLinearModel.train(X, Y, C=clusters, threads=task.threads)
+        def train():
+            clusters = None
+            if tree:
+                labels = LabelEmbeddingFactory.create(X=X, Y=Y, method="pifa")
+                clusters = Indexer.gen(labels, indexer_type="hierarchicalkmeans", seed=task.seed, threads=task.threads)
+            return XLinearModel.train(X, Y, C=clusters, threads=task.threads)
+
+        return train
 
     def load(path):
         model = XLinearModel.load(str(path), is_predict_only=True)
         return lambda: top_columns(model.predict(task.X_test, only_topk=K, threads=task.threads))
 
-    return train, lambda model, path: model.save(str(path)), load
+    return prepare, lambda model, path: model.save(str(path)), load
 
 
 def pecos_tree(task):
@@ -194,31 +201,33 @@ def sklearn_one_vs_rest(task):
     from sklearn.multiclass import OneVsRestClassifier
     from sklearn.svm import LinearSVC
 
-    X, Y = task.X.astype(np.float64), task.Y.astype(np.int32)
-    trained = {}
+    def prepare():
+        X, Y = task.X.astype(np.float64), task.Y.astype(np.int32)
 
-    def train():
-        with parallel_config("threading", n_jobs=task.threads):
-            return OneVsRestClassifier(LinearSVC(random_state=task.seed)).fit(X, Y)
+        def train():
+            with parallel_config("threading", n_jobs=task.threads):
+                return OneVsRestClassifier(LinearSVC(random_state=task.seed)).fit(X, Y)
+
+        return train
 
     def save(model, path):
-        trained["model"] = model  # kept in memory: its own file format is pickle
-        # A label without training rows has a constant classifier, without coefficients.
-        kept = [each for each in model.estimators_ if hasattr(each, "coef_")]
+        # A label without training rows has a constant classifier, without coefficients; its own format is pickle.
+        labels = [label for label, each in enumerate(model.estimators_) if hasattr(each, "coef_")]
+        kept = [model.estimators_[label] for label in labels]
         path.mkdir()
-        np.savez(path / "model.npz", coef=np.vstack([e.coef_ for e in kept]), bias=[e.intercept_ for e in kept])
+        coefficients = np.vstack([each.coef_ for each in kept]).astype(np.float32)
+        np.savez(path / "model.npz", coef=coefficients, bias=[each.intercept_ for each in kept], labels=labels)
 
-    def load(_):
-        unseen = np.asarray(Y.sum(0)).ravel() == 0  # their constant score 0 is above most other scores
+    def load(path):
+        with np.load(path / "model.npz") as file:
+            coefficients, bias, labels = file["coef"].T, file["bias"].ravel(), file["labels"]
 
-        def predict():
-            scores = trained["model"].decision_function(task.X_test)
-            scores[:, unseen] = -np.inf
-            return np.argsort(-scores, axis=1, kind="stable")[:, :K]
+        def predict():  # what LinearSVC.decision_function computes
+            return labels[np.argsort(-(task.X_test @ coefficients + bias), axis=1, kind="stable")[:, :K]]
 
         return predict
 
-    return train, save, load
+    return prepare, save, load
 
 
 def fasttext(task):
@@ -229,16 +238,15 @@ def fasttext(task):
     """
     import fasttext
 
-    path = task.folder / "fasttext.txt"
-    with path.open("w", encoding="utf-8") as file:
-        for row, text in enumerate(task.texts("train")):
-            labels = task.Y.indices[task.Y.indptr[row] : task.Y.indptr[row + 1]]
-            if len(labels):
-                file.write(" ".join(f"__label__{label}" for label in labels) + f" {tokens(text)}\n")
-    options = {"lr": 0.2, "epoch": 25, "dim": 50, "loss": "ova"}
-
-    def train():
-        return fasttext.train_supervised(str(path), thread=task.threads, verbose=0, **options)
+    def prepare():
+        path = task.folder / "fasttext.txt"
+        with path.open("w", encoding="utf-8") as file:
+            for row, text in enumerate(task.texts("train")):
+                labels = task.Y.indices[task.Y.indptr[row] : task.Y.indptr[row + 1]]
+                if len(labels):
+                    file.write(" ".join(f"__label__{label}" for label in labels) + f" {tokens(text)}\n")
+        options = {"lr": 0.2, "epoch": 25, "dim": 50, "loss": "ova"}
+        return lambda: fasttext.train_supervised(str(path), thread=task.threads, verbose=0, **options)
 
     def load(path):
         model, texts = fasttext.load_model(str(path)), [tokens(text) for text in task.texts("test")]
@@ -250,7 +258,7 @@ def fasttext(task):
 
         return predict
 
-    return train, lambda model, path: model.save_model(str(path)), load
+    return prepare, lambda model, path: model.save_model(str(path)), load
 
 
 # Name of the entry: function, Python package, and title in tables and plots.
@@ -323,29 +331,50 @@ def timed(work):
     return result, wall, cpu
 
 
-def main():
-    name, folder, threads, seed = sys.argv[1:]
-    method, package, _ = METHODS[name]
-    task = Task(Path(folder), int(threads), int(seed))
-    train, save, load = method(task)
+def peak_bytes():
+    """The most memory that this process had, or None where the system does not say so.
+
+    `ru_maxrss` is no less than the memory of the process that started this one.
+    """
+    status = Path("/proc/self/status")
+    found = re.search(r"VmHWM:\s*(\d+) kB", status.read_text()) if status.exists() else None
+    return 1024 * int(found[1]) if found else None
+
+
+def train_model(prepare, save, path):
+    """Train and save; CPU and wall seconds of training, the peak memory of the process and the size of the model."""
+    train = prepare()
     model, wall, cpu = timed(train)
-    path = task.folder / name
+    peak = peak_bytes()
     save(model, path)
-    del model
-    predict = load(path)
-    predict()  # the first pass makes caches and compiles; it is not timed
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    size = sum(file.stat().st_size for file in files)
+    return {"train cpu s": cpu, "train wall s": wall, "peak bytes": peak, "bytes": size}
+
+
+def predict_rows(predict, path):
+    """Write the top 5 of all test rows; rows a second."""
+    top = predict()  # the first pass makes caches and compiles; it is not timed
     passes = []
     while sum(p[0] for p in passes) < MIN_PREDICTION_SECONDS:
         top, *spent = timed(predict)
         passes.append(spent)
-    np.save(task.folder / f"{name}.npy", top)
-    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
-    n = task.X_test.shape[0]
-    found = {"version": version(package), "train cpu s": cpu, "train wall s": wall}
-    found |= {"rows/s": n / min(p[0] for p in passes), "rows/cpu s": n / max(min(p[1] for p in passes), 1e-9)}
-    found |= {"median rows/s": n / statistics.median(p[0] for p in passes)}
-    found |= {"bytes": sum(file.stat().st_size for file in files)}
-    print(json.dumps(found))
+    np.save(path, top)
+    n = len(top)
+    found = {"rows/s": n / min(p[0] for p in passes), "rows/cpu s": n / max(min(p[1] for p in passes), 1e-9)}
+    return found | {"median rows/s": n / statistics.median(p[0] for p in passes)}
+
+
+def main():
+    stage, name, folder, threads, seed = sys.argv[1:]
+    method, package, _ = METHODS[name]
+    task = Task(Path(folder), int(threads), int(seed))
+    prepare, save, load = method(task)
+    path = task.folder / f"{name}-{seed}"
+    if stage == "train":
+        print(json.dumps({"version": version(package)} | train_model(prepare, save, path)))
+    else:
+        print(json.dumps(predict_rows(load(path), path.with_suffix(".npy"))))
 
 
 if __name__ == "__main__":

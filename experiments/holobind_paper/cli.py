@@ -36,53 +36,119 @@ class Preset(StrEnum):
     authors = "authors"
 
 
-@app.command()
-def response(out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
-    """Figure 1: mean responses to present and absent pairs, naive and projected, d = 256.
+# Experiments by their options: name, help text, arguments of the example.
+MEASURED = (
+    (
+        "response",
+        "Figure 1: mean responses to present and absent pairs, naive and projected, d = 256.",
+        "--out results",
+    ),
+    (
+        "response-spread",
+        "Appendix: mean and standard deviation of the responses for 4 to 65,536 pairs, d = 256.",
+        "--out results",
+    ),
+    (
+        "worked-example",
+        "Appendix: the dog and its parts, Jane and Joe: queries to one vector and its responses.",
+        "--out results",
+    ),
+    (
+        "appendix-algebra",
+        "Appendix: the expansions at d = 2 and 3, and the variances of their terms by simulation.",
+        "",
+    ),
+    (
+        "vsa-selection",
+        "Appendix: the four criteria by which the paper chose HRR, measured, with tensor products as a row.",
+        "",
+    ),
+    ("compression", "Table 2: the weights that the holographic head saves, for all eight datasets.", ""),
+    (
+        "speed",
+        "Table 3: the time of a training epoch of FC and HRR-FC, at the shapes of all eight datasets.\n\n"
+        "The largest shapes need several gigabytes of memory; nothing else should run at the same time.\n\n"
+        "The times of CNN are in another table: holobind paper speed-cnn",
+        "--quick",
+    ),
+    (
+        "speed-cnn",
+        "Appendix: the time of execution and optimisation of CNN and HRR-CNN, at the shapes of four datasets.\n\n"
+        "The largest shape needs several gigabytes of memory; nothing else should run at the same time.",
+        "--quick",
+    ),
+    (
+        "inference",
+        "Time and memory of the top 5 of up to a million labels: orbit, random and dense, and faiss if installed.",
+        "--quick",
+    ),
+)
+SAMPLED = (
+    (
+        "capacity",
+        "Appendix: how many pairs a vector holds at 3 % errors, for every system and d = 25 to 8100.",
+        "--quick --out results",
+    ),
+    (
+        "retrieval-error",
+        "Appendix: error rate of retrieval by the number of pairs, for every system and d.",
+        "--quick --out results",
+    ),
+)
+TRAINED = (
+    (
+        "ablation-projection",
+        "Ablation: HRR-FC without the projection, compared with rankings that ignore the features.",
+        "--quick",
+    ),
+    (
+        "ablation-regression",
+        "Ablation: the squared error instead of the query loss, compared with rankings that ignore the features.",
+        "--quick",
+    ),
+    ("balance", "The factor between J_p and J_n, from 0 to 10; the paper has none.", "--quick"),
+    ("learned-labels", "Table 5: learned label vectors compared with fixed ones.", "--data DIR"),
+    ("learned-present-missing", "Appendix: learned p and m compared with fixed ones, by d'.", "--data DIR"),
+    ("network-size", "Table 4: more hidden layers and units for FC and HRR-FC.", "--quick"),
+    ("dimension", "Figure 2: P@5 by d', with both codebooks and both losses.", "--data DIR"),
+)
 
-    Example: holobind paper response --out results
-    """
-    _run("response", out, as_json, seed=seed, quick=quick)
+
+def _help(name: str, text: str, example: str) -> str:
+    return f"{text}\n\nExample: {f'holobind paper {name} {example}'.strip()}"
 
 
-@app.command()
-def capacity(
-    out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, trials: Trials = 10, as_json: AsJson = False
-) -> None:
-    """Appendix: how many pairs a vector holds at 3 % errors, for every system and d = 25 to 8100.
-
-    Example: holobind paper capacity --quick --out results
-    """
-    _run("capacity", out, as_json, seed=seed, quick=quick, trials=trials)
+def _add_measured(name: str, text: str, example: str) -> None:
+    @app.command(name, help=_help(name, text, example))
+    def measured(out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
+        _run(name, out, as_json, seed=seed, quick=quick)
 
 
-@app.command("retrieval-error")
-def retrieval_error(
-    out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, trials: Trials = 10, as_json: AsJson = False
-) -> None:
-    """Appendix: error rate of retrieval by the number of pairs, for every system and d.
-
-    Example: holobind paper retrieval-error --quick --out results
-    """
-    _run("retrieval-error", out, as_json, seed=seed, quick=quick, trials=trials)
+def _add_sampled(name: str, text: str, example: str) -> None:
+    @app.command(name, help=_help(name, text, example))
+    def sampled(
+        out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, trials: Trials = 10, as_json: AsJson = False
+    ) -> None:
+        _run(name, out, as_json, seed=seed, quick=quick, trials=trials)
 
 
-@app.command("response-spread")
-def response_spread(out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
-    """Appendix: mean and standard deviation of the responses for 4 to 65,536 pairs, d = 256.
+def _add_trained(name: str, text: str, example: str) -> None:
+    @app.command(name, help=_help(name, text, example))
+    def trained(
+        out: Out = DEFAULT_OUT,
+        seed: Seed = 0,
+        quick: Quick = False,
+        data: Data = None,
+        only: Only = None,
+        as_json: AsJson = False,
+    ) -> None:
+        _run(name, out, as_json, seed=seed, quick=quick, data=data, only=only)
 
-    Example: holobind paper response-spread --out results
-    """
-    _run("response-spread", out, as_json, seed=seed, quick=quick)
 
-
-@app.command("worked-example")
-def worked_example(out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
-    """Appendix: the dog and its parts, Jane and Joe: queries to one vector and its responses.
-
-    Example: holobind paper worked-example --out results
-    """
-    _run("worked-example", out, as_json, seed=seed, quick=quick)
+for _experiment in MEASURED:
+    _add_measured(*_experiment)
+for _experiment in SAMPLED:
+    _add_sampled(*_experiment)
 
 
 @app.command("capacity-growth")
@@ -94,66 +160,6 @@ def capacity_growth(
     Example: holobind paper capacity-growth --quick --out results
     """
     _run("capacity-growth", out, as_json, seed=seed, quick=quick, trials=trials)
-
-
-@app.command("appendix-algebra")
-def appendix_algebra(out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
-    """Appendix: the expansions at d = 2 and 3, and the variances of their terms by simulation.
-
-    Example: holobind paper appendix-algebra
-    """
-    _run("appendix-algebra", out, as_json, seed=seed, quick=quick)
-
-
-@app.command("vsa-selection")
-def vsa_selection(out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
-    """Appendix: the four criteria by which the paper chose HRR, measured, with tensor products as a row.
-
-    Example: holobind paper vsa-selection
-    """
-    _run("vsa-selection", out, as_json, seed=seed, quick=quick)
-
-
-@app.command()
-def compression(out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
-    """Table 2: the weights that the holographic head saves, for all eight datasets.
-
-    Example: holobind paper compression
-    """
-    _run("compression", out, as_json, seed=seed, quick=quick)
-
-
-@app.command()
-def speed(out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
-    """Table 3: the time of a training epoch of FC and HRR-FC, at the shapes of all eight datasets.
-
-    The largest shapes need several gigabytes of memory; nothing else should run at the same time.
-
-    The times of CNN are in another table: holobind paper speed-cnn
-
-    Example: holobind paper speed --quick
-    """
-    _run("speed", out, as_json, seed=seed, quick=quick)
-
-
-@app.command("speed-cnn")
-def speed_cnn(out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
-    """Appendix: the time of execution and optimisation of CNN and HRR-CNN, at the shapes of four datasets.
-
-    The largest shape needs several gigabytes of memory; nothing else should run at the same time.
-
-    Example: holobind paper speed-cnn --quick
-    """
-    _run("speed-cnn", out, as_json, seed=seed, quick=quick)
-
-
-@app.command()
-def inference(out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, as_json: AsJson = False) -> None:
-    """Time and memory of the top 5 of up to a million labels: orbit, random and dense, and faiss if installed.
-
-    Example: holobind paper inference --quick
-    """
-    _run("inference", out, as_json, seed=seed, quick=quick)
 
 
 @app.command()
@@ -187,116 +193,8 @@ def accuracy(
     )
 
 
-@app.command("ablation-projection")
-def ablation_projection(
-    out: Out = DEFAULT_OUT,
-    seed: Seed = 0,
-    quick: Quick = False,
-    data: Data = None,
-    only: Only = None,
-    as_json: AsJson = False,
-) -> None:
-    """Ablation: HRR-FC without the projection, compared with rankings that ignore the features.
-
-    Example: holobind paper ablation-projection --quick
-    """
-    _run("ablation-projection", out, as_json, seed=seed, quick=quick, data=data, only=only)
-
-
-@app.command("ablation-regression")
-def ablation_regression(
-    out: Out = DEFAULT_OUT,
-    seed: Seed = 0,
-    quick: Quick = False,
-    data: Data = None,
-    only: Only = None,
-    as_json: AsJson = False,
-) -> None:
-    """Ablation: the squared error instead of the query loss, compared with rankings that ignore the features.
-
-    Example: holobind paper ablation-regression --quick
-    """
-    _run("ablation-regression", out, as_json, seed=seed, quick=quick, data=data, only=only)
-
-
-@app.command()
-def balance(
-    out: Out = DEFAULT_OUT,
-    seed: Seed = 0,
-    quick: Quick = False,
-    data: Data = None,
-    only: Only = None,
-    as_json: AsJson = False,
-) -> None:
-    """The factor between J_p and J_n, from 0 to 10; the paper has none.
-
-    Example: holobind paper balance --quick
-    """
-    _run("balance", out, as_json, seed=seed, quick=quick, data=data, only=only)
-
-
-@app.command("learned-labels")
-def learned_labels(
-    out: Out = DEFAULT_OUT,
-    seed: Seed = 0,
-    quick: Quick = False,
-    data: Data = None,
-    only: Only = None,
-    as_json: AsJson = False,
-) -> None:
-    """Table 5: learned label vectors compared with fixed ones.
-
-    Example: holobind paper learned-labels --data DIR
-    """
-    _run("learned-labels", out, as_json, seed=seed, quick=quick, data=data, only=only)
-
-
-@app.command("learned-present-missing")
-def learned_present_missing(
-    out: Out = DEFAULT_OUT,
-    seed: Seed = 0,
-    quick: Quick = False,
-    data: Data = None,
-    only: Only = None,
-    as_json: AsJson = False,
-) -> None:
-    """Appendix: learned p and m compared with fixed ones, by d'.
-
-    Example: holobind paper learned-present-missing --data DIR
-    """
-    _run("learned-present-missing", out, as_json, seed=seed, quick=quick, data=data, only=only)
-
-
-@app.command("network-size")
-def network_size(
-    out: Out = DEFAULT_OUT,
-    seed: Seed = 0,
-    quick: Quick = False,
-    data: Data = None,
-    only: Only = None,
-    as_json: AsJson = False,
-) -> None:
-    """Table 4: more hidden layers and units for FC and HRR-FC.
-
-    Example: holobind paper network-size --quick
-    """
-    _run("network-size", out, as_json, seed=seed, quick=quick, data=data, only=only)
-
-
-@app.command()
-def dimension(
-    out: Out = DEFAULT_OUT,
-    seed: Seed = 0,
-    quick: Quick = False,
-    data: Data = None,
-    only: Only = None,
-    as_json: AsJson = False,
-) -> None:
-    """Figure 2: P@5 by d', with both codebooks and both losses.
-
-    Example: holobind paper dimension --data DIR
-    """
-    _run("dimension", out, as_json, seed=seed, quick=quick, data=data, only=only)
+for _experiment in TRAINED:
+    _add_trained(*_experiment)
 
 
 @app.command("all")

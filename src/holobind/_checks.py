@@ -30,6 +30,11 @@ def one_of(where: str, name: str, value: object, allowed: Sequence[object]) -> N
         raise OptionError(f"{where}: {name} must be one of {', '.join(map(repr, allowed))}; got {excerpt(value)}")
 
 
+def shape_text(*sizes: int | str) -> str:
+    """A shape for a message: `(2, 3, m)`, where m stands for any size."""
+    return f"({', '.join(map(str, sizes))}{',' if len(sizes) == 1 else ''})"
+
+
 def check_names(names: Sequence[str]) -> None:
     """Check that names, as of labels, can be stored as lines of text."""
     for name in names:

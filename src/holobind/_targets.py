@@ -8,7 +8,7 @@
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -20,6 +20,7 @@ from sklearn.utils.validation import assert_all_finite
 
 from holobind._types import CsrArray
 from holobind.data.csr import canonical_csr, checked_csr, from_arrays, from_label_ids
+from holobind.data.label_texts import LabelTexts, match_labels
 from holobind.errors import DataError, LabelError
 
 Kind = Literal["classes", "names", "matrix", "sparse"]
@@ -48,6 +49,24 @@ class Targets:
         if classes is None:
             classes = y if kind == "classes" else (label for row in y for label in row)
         return cls(kind, sorted_labels(classes))
+
+    def grown_by(self, y: Any) -> "Targets":
+        """With the labels of y that are new after the others, in the order of rows; an indicator has no new labels."""
+        kind, rows = _read(y)
+        if kind != self.kind or not self.named:
+            return self
+        known = dict.fromkeys(self.classes.tolist())
+        n_known = len(known)
+        labels = rows.tolist() if kind == "classes" else [label for row in rows for label in row]
+        new = list(dict.fromkeys([*known, *labels]))[n_known:]
+        return self if not new else replace(self, classes=_joined(self.classes, new))
+
+    def ordered_as(self, label_names: list[str] | None) -> "Targets":
+        """The same labels in the order of their names; a name that is unknown stands for itself."""
+        if not self.named or label_names is None or label_names == self.label_names:
+            return self
+        classes = dict(zip(self.label_names or (), self.classes.tolist(), strict=True))
+        return replace(self, classes=np.array([classes.get(name, name) for name in label_names], self.classes.dtype))
 
     def known(self, y: Any) -> tuple[Any, int]:
         """y without the labels that are not among `classes`, and how many labels that leaves out.
@@ -129,6 +148,27 @@ class Targets:
             raise DataError(f"its labels cannot be read: {error}") from error
 
 
+def with_label_texts(targets: Targets, y: Any, texts: LabelTexts) -> tuple[Targets, list[list[str]]]:
+    """Targets that have the labels of texts, too, and the texts of each label."""
+    n_labels = len(targets.classes)
+    matched = match_labels(texts, [str(label) for label in targets.classes], n_labels)
+    added = (matched.names or [])[n_labels:]
+    if not added:
+        return targets, matched.texts
+    if not targets.named:
+        raise DataError(
+            f"y has a column for each of {n_labels} labels; give it one for each label of label_texts, which has "
+            f"{len(added)} more, such as {added[0][:40]!r}"
+        )
+    convert: Any = int if targets.classes.dtype.kind in "iu" else str
+    try:
+        classes = [*targets.classes.tolist(), *map(convert, added)]
+    except ValueError as error:
+        raise DataError(f"labels of y are numbers, and label_texts has {added[0][:40]!r}") from error
+    wider = Targets.of(y, classes)
+    return wider, match_labels(texts, wider.label_names, len(classes)).texts
+
+
 def top_k_matrix(ids: NDArray[np.int64], n_labels: int) -> CsrArray:
     """Label ids of every row, as an indicator matrix; -1 is no label.  Shapes: (rows, k) -> sparse (rows, L)"""
     return from_label_ids([row[row >= 0].tolist() for row in np.sort(ids, axis=1)], n_labels)
@@ -205,3 +245,13 @@ def sorted_labels(labels: Iterable[Any]) -> NDArray[Any]:
     except TypeError as error:
         raise DataError(f"labels of sets must be all strings or all whole numbers ({error})") from error
     raise DataError(f"labels of sets must be all strings or all whole numbers; got {kept[0]!r:.40}")
+
+
+def _joined(classes: NDArray[Any], new: list[Any]) -> NDArray[Any]:
+    """Classes and new ones after them; they must be of one kind, strings or numbers."""
+    sorted_labels([*classes[:1].tolist(), *new])  # raises an error where they cannot be compared
+    if classes.dtype == object:
+        joined = np.empty(len(classes) + len(new), object)
+        joined[:] = [*classes.tolist(), *new]
+        return joined
+    return np.concatenate([classes, np.array(new)])

@@ -16,11 +16,12 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from holobind import model as models
 from holobind._columns import as_list, as_texts
-from holobind._targets import Targets, sorted_labels, top_k_matrix
+from holobind._targets import Targets, sorted_labels, top_k_matrix, with_label_texts
 from holobind._types import CsrArray, FloatArray, IntArray
 from holobind.data import Split
 from holobind.data.batches import Examples
 from holobind.data.csr import check_ids, clear_rows, from_arrays
+from holobind.data.label_texts import as_label_texts
 from holobind.errors import DataError, FileError, OptionError
 from holobind.label_sets import Objective
 from holobind.predictions import NO_CALIBRATION
@@ -62,6 +63,9 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     vectorizer : for texts, a TfidfVectorizer, CountVectorizer or HashingVectorizer of scikit-learn that makes the
         features, in place of our own tf-idf. A copy of it is fitted. Its settings must be plain, because a model file
         stores them as JSON: a function, such as tokenizer=, is refused.
+    label_texts : for texts, what labels are called: {label: text or [name, synonym, ...]}, or a file as for
+        `holobind train --label-text`. Labels with few or no rows are suggested by their texts; labels that y does not
+        have become part of `classes_`.
     threshold : predict a label where its score is above this. None chooses the number of labels of each row by
         `objective`; a model without probabilities predicts as many as a training row has on average. It has no effect
         where y has one class for each row.
@@ -113,6 +117,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         knn_weight: float | None = None,
         rare_label_boost: float = 0.1,
         label_trees: int | None = None,
+        update: bool | None = None,
         tokenizer: str = "word",
         vocab_size: int = 50000,
         max_tokens: int = 500,
@@ -134,7 +139,9 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         metric: str | None = None,
         precision: str = "32-true",
         time_limit: float | None = None,
+        memory: str | None = None,
         vectorizer: Any = None,
+        label_texts: Any = None,
         threshold: float | None = None,
         objective: str = "micro-f1",
         verbose: bool = False,
@@ -159,6 +166,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.knn_weight = knn_weight
         self.rare_label_boost = rare_label_boost
         self.label_trees = label_trees
+        self.update = update
         self.tokenizer = tokenizer
         self.vocab_size = vocab_size
         self.max_tokens = max_tokens
@@ -180,7 +188,9 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.metric = metric
         self.precision = precision
         self.time_limit = time_limit
+        self.memory = memory
         self.vectorizer = vectorizer
+        self.label_texts = label_texts
         self.threshold = threshold
         self.objective = objective
         self.verbose = verbose
@@ -198,23 +208,31 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
         classes   all labels, if the first call's y does not have all of them; an indicator does
 
-        The closed form (the default) solves each call's rows, with the l2 of the first call, and takes the mean over
-        all rows so far. That is less accurate than solving all rows at once, the more so the smaller the calls are, but
-        their order does not matter. Rows are stored for kNN only if `knn_weight` is given, or if `fit` came before. Any
-        other network is trained for one pass at a constant learning rate, with nothing held out and a new optimiser.
-        The vocabulary of a model of texts is that of the first call.
+        The default model is then the same as after a fit to all rows with the penalty, the vocabulary and the settings
+        that the first call chose (`Model.update`). It stores all rows. Where y has names, new ones become classes after
+        the others, unless the first call was given `classes`. With `update=False`, or a linear head, the closed form
+        solves each call's rows, and takes the mean over all rows so far, which is less accurate. Any other network is
+        trained for one pass at a constant learning rate, with nothing held out and a new optimiser.
         """
         config, train_config = self._configs()
         if not hasattr(self, "model_"):
-            config = replace(config, knn_weight=config.knn_weight or 0)
-            return self._fit(
-                X, y, config, replace(train_config, epochs=1, validation_fraction=0.0, patience=0), classes
-            )
+            if config.can_use_knn and config.update is not False:
+                config = replace(config, update=True)
+            else:
+                config = replace(config, knn_weight=config.knn_weight or 0)
+            one_pass = replace(train_config, epochs=1, validation_fraction=0.0, patience=0)
+            self._fit(X, y, config, one_pass, classes)
+            self._all_classes_known = classes is not None
+            return self
         if classes is not None and not np.array_equal(sorted_labels(classes), self.classes_):
             raise DataError("classes are others than in the first call of partial_fit; call fit to start anew")
         y = as_list(y)
-        split = self._split(X, self.targets_.to_csr(y), y)
-        partial_fit(self.model_, split, config, train_config, self.n_updates_)
+        may_grow = self.model_.can_learn_on and not self._all_classes_known
+        targets = self.targets_.grown_by(y) if may_grow else self.targets_
+        split = self._split(X, targets.to_csr(y), y)
+        self.model_ = partial_fit(self.model_, split, config, train_config, self.n_updates_, targets.label_names)
+        self.targets_ = targets.ordered_as(self.model_.label_names)
+        self.classes_ = self.targets_.classes
         self.n_updates_ += 1
         return self
 
@@ -339,6 +357,9 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     ) -> Self:
         y = as_list(y)
         targets = Targets.of(y, classes)
+        label_texts = None
+        if self.label_texts is not None:
+            targets, label_texts = with_label_texts(targets, y, as_label_texts(self.label_texts))
         split = self._split(X, targets.to_csr(y), y, reset=True)
         features = None
         if self.vectorizer is not None:
@@ -353,14 +374,21 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         callbacks = Callbacks(on_solve=_report_solving, on_train=_report_training) if self.verbose else None
         names = targets.label_names
         model = learn(
-            split, config, train_config, label_names=names, tfidf=features, callbacks=callbacks, groups=groups
+            split,
+            config,
+            train_config,
+            label_names=names,
+            tfidf=features,
+            callbacks=callbacks,
+            groups=groups,
+            label_texts=label_texts,
         )
         self._adopt(model, targets)
         return self
 
     def _adopt(self, model: models.Model, targets: Targets) -> None:
         self.model_, self.targets_, self.classes_, self.n_updates_ = model, targets, targets.classes, 1
-        self._warned = False
+        self._warned, self._all_classes_known = False, False
         if model.tfidf is None and model.network.n_features is not None:
             self.n_features_in_ = model.network.n_features
 

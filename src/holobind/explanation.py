@@ -39,10 +39,11 @@ N_SHARED = 5  # features that a neighbour has in common with the row, strongest 
 class Part:
     """A part of a score.
 
-    kind      "feature", "token", "embedding", "training row", "trees", "label trees", "bias" or "rest"
+    kind      "feature", "token", "embedding", "training row", "trees", "label trees", "label text", "bias" or "rest"
     name      the word, the feature's id, or the number of the training row
     value     what it adds to the score
-    details   of a feature its id and value; of a training row its weight, its labels and features in common
+    details   of a feature its id and value; of a training row its weight, its labels and features in common; of label
+              texts the words in common, and the best labels whose names have words in common with the label's
     """
 
     kind: str
@@ -187,6 +188,12 @@ def explain_ridge_knn(network: RidgeKnn, x: CsrArray, labels: Sequence[int], nam
             listed.append(Part("trees", f"{len(scores.trees)} trees", float(scores.trees.sum())))
         found.append([*_largest_first(listed), Part("bias", "bias", scores.bias)])
     return found
+
+
+def with_label_text(parts: list[Part], value: float, words: list[str], related: list[str | int]) -> list[Part]:
+    """The parts of a label's score with what the label's texts add."""
+    part = Part("label text", "label text", value, {"words": words, "related labels": related[:N_SHARED]})
+    return [*_largest_first([*parts[:-1], part]), parts[-1]]
 
 
 def explain_network(

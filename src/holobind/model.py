@@ -5,6 +5,7 @@ model.rank(inputs, k)          the same, with calibrated probabilities
 model.choose(inputs)           as many labels for each row as have the largest expected F1
 model.explain([text])          what made the score of a label, as parts that add up to it
 model.evaluate(split)          every metric on a split of a dataset
+model.update(inputs, labels)   a model with more rows and labels; model.forget: with fewer (`learning_on`)
 model.save(path), load(path)   one .safetensors file (`model_file`)
 """
 
@@ -26,12 +27,15 @@ from holobind.calibration import Calibration
 from holobind.codebooks.ragged import checked_labels
 from holobind.data import Split, Tfidf
 from holobind.data.batches import Examples, SparseExamples, prediction_batches
-from holobind.data.csr import checked_csr
+from holobind.data.csr import checked_csr, widen
+from holobind.data.encoder_features import beside
 from holobind.errors import DataError, OptionError
 from holobind.heads import Head
 from holobind.heads.added_scores import AddedScores, Scorer
 from holobind.label_filter import Allowed
 from holobind.label_sets import evaluate_sets
+from holobind.label_text import LabelText
+from holobind.learning_on import LearningOn
 from holobind.networks import Network
 from holobind.predictions import LabelPredictions, distributed_top_k
 from holobind.ridge_knn import ExtraScores
@@ -48,7 +52,7 @@ MAX_BATCH_ROWS, MIN_BATCH_ROWS = 2048, 64  # of prediction; a last batch may hav
 DEFAULT_MAX_TOKENS = 500  # of a text
 
 
-class Model(LabelPredictions, nn.Module):
+class Model(LabelPredictions, LearningOn, nn.Module):
     """A network and its head, with what they need to take raw inputs and to name labels.
 
     frequencies   how often each label occurs in training
@@ -59,6 +63,7 @@ class Model(LabelPredictions, nn.Module):
     extra_scores  votes of neighbours and label trees, which are added to the scores of a trained network
     calibration   of scores to probabilities, by rows that were held out; None if there were none
     allowed       (L) which labels may be predicted, in every request; None: all (`restrict`)
+    label_text    texts of labels, which raise the scores of labels with few or no training rows
     """
 
     _label_order: Tensor | None
@@ -81,6 +86,7 @@ class Model(LabelPredictions, nn.Module):
         calibration: Calibration | None = None,
         extra_scores: ExtraScores | None = None,
         allowed: Allowed | None = None,
+        label_text: LabelText | None = None,
     ) -> None:
         super().__init__()
         self.network, self.head, self.extra_scores = network, head, extra_scores
@@ -88,6 +94,7 @@ class Model(LabelPredictions, nn.Module):
         self.tokenizer, self.max_tokens = tokenizer, max_tokens
         self.label_names = None if label_names is None else list(label_names)
         self.metadata, self.calibration, self.allowed = metadata or {}, calibration, allowed
+        self.label_text = label_text
         order = None if label_order is None else np.array(label_order, np.int64)
         if order is not None and not np.array_equal(np.sort(order), np.arange(head.n_labels)):
             raise OptionError(f"label_order must have each of the {head.n_labels} labels once")
@@ -146,10 +153,14 @@ class Model(LabelPredictions, nn.Module):
         if texts and self.tfidf is None:
             raise DataError("this model was trained on features and cannot read texts; give it rows of features")
         if texts is not None and self.tfidf is not None:
-            X = self.tfidf.transform(texts)
+            X, embeddings = self.tfidf.transform(texts), None
             if self.encoder is not None:
-                X = self.encoder.append_to(X, texts, cache=cache, on_progress=on_progress)
-            return SparseExamples(X, self.normalise)
+                embeddings = self.encoder.embed(texts, cache=cache, on_progress=on_progress)
+                X = beside(X, embeddings, self.encoder.weight)
+            text_rows = None
+            if self.label_text is not None:
+                text_rows = self.label_text.rows(texts, embeddings, cache=cache, on_progress=on_progress)
+            return SparseExamples(X, self.normalise, text_rows)
         wanted = self.network.n_features
         if wanted is None:
             raise DataError("this model reads texts; got features")
@@ -157,6 +168,8 @@ class Model(LabelPredictions, nn.Module):
         if rows.ndim != 2 or rows.shape[1] != wanted:
             hint = "" if self.tfidf is None else ", which it makes from texts: give it texts, or train with --no-text"
             raise DataError(f"this model reads {wanted} features a row{hint}; got a matrix of shape {rows.shape}")
+        if self.label_text is not None:
+            raise DataError("this model compares texts with label texts; give it texts, not rows of features")
         return SparseExamples(
             checked_csr(rows, "the features"), self.normalise
         )  # each feature once: rows have a length
@@ -182,12 +195,17 @@ class Model(LabelPredictions, nn.Module):
         def work(rows: RowIndex) -> tuple[RowIndex, Result]:
             with torch.inference_mode():
                 h = self.network.predict_rows(examples, rows)
-                added = self._added_scores(examples, rows, h.device)
-                return rows, then(self.head if added is None else AddedScores(self.head, *added), h)
+                scorer = self.scorer(examples, rows, h.device)
+                if self.label_text is not None and isinstance(examples, SparseExamples):
+                    texts = examples.text_rows.take(rows)
+                    scorer = self.label_text.add_to(scorer, h, texts, self.frequencies.counts)
+                return rows, then(scorer, h)
 
         was_training = self.training
         self.eval()
         self.network.prepare()
+        if self.label_text is not None:
+            self.label_text.prepare()
         if self.extra_scores is not None and self.extra_scores.knn_weight:
             self.extra_scores.prepare()
         try:
@@ -203,7 +221,14 @@ class Model(LabelPredictions, nn.Module):
         finally:
             self.train(was_training)
 
-    def _added_scores(self, examples: Examples, rows: RowIndex, device: torch.device) -> tuple[Tensor, Tensor] | None:
+    def scorer(self, examples: Examples, rows: RowIndex, device: torch.device | str = "cpu") -> Scorer:
+        """The head with the scores that neighbours and label trees add for some rows, without label texts."""
+        added = self._added_scores(examples, rows, device)
+        return self.head if added is None else AddedScores(self.head, *added)
+
+    def _added_scores(
+        self, examples: Examples, rows: RowIndex, device: torch.device | str = "cpu"
+    ) -> tuple[Tensor, Tensor] | None:
         """What is added to the head's scores of some labels, in the head's ids.  Shapes: -> (n, m), (n, m)"""
         if self.extra_scores is None:
             return self.network.added_scores(examples, rows)
@@ -269,6 +294,8 @@ class Model(LabelPredictions, nn.Module):
         """
         Y, known = checked_csr(split.Y, "Y"), self.label_names
         if label_names is None or known is None or list(label_names) == known:
+            if self.label_text is not None and Y.shape[1] < self.n_labels:
+                Y = widen(Y, self.n_labels)  # labels that only have a text come after those of the data
             if Y.shape[1] != self.n_labels:
                 raise DataError(f"this model has {self.n_labels} labels; the data has {Y.shape[1]}")
             return Y, known or label_names
@@ -320,9 +347,12 @@ def load(path: str | Path, *, encoder: str | Path | None = None) -> Model:
     """
     model = Model(**model_file.read(path)).eval()
     if encoder is not None:
-        if model.encoder is None:
+        of_texts = None if model.label_text is None else model.label_text.encoder
+        if model.encoder is None and of_texts is None:
             raise OptionError(f"{path} has no sentence encoder; leave out the encoder")
-        model.encoder.use(encoder)
+        for found in (model.encoder, of_texts):
+            if found is not None:
+                found.use(encoder)
     return model
 
 

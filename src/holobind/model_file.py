@@ -10,6 +10,7 @@ The file is a `_storage` file of kind "model". Its header:
     vectorizer of a model with features of scikit-learn's, in place of tfidf: {"kind", "settings"}
     encoder    of a model with sentence embeddings beside these features: {"name", "digest", "dim", "weight"}
     tokenizer  of a text network: {"kind", "lowercase", "max_tokens", "merges": how many}
+    label_text of a model with label texts: {"weights"}, and {"encoder"} as above where they have embeddings
     extra_scores  of a trained network with votes of neighbours or label trees: the config of `ExtraScores`
     calibration   where rows were held out: parameters of the probabilities (`calibration.Calibration`)
     metadata   how the model was made: data, options, metrics; any JSON. "timings" are not stored, so that a model
@@ -28,6 +29,9 @@ and its tensors:
     allowed             (ceil(L / 8)) uint8: a bit for each label, 1 if it may be predicted, where not all may
     words, idf          of a model with features of texts: its vocabulary as lines, compressed, and (words) float32;
                         prefixes of words end in a star. A vectorizer may have no idf, or neither
+    label_text.*        of a model with label texts: words, idf as above; text_counts (labels) int32, how many texts a
+                        label has; offsets (texts + 1) int64, ids int32 and values float16 of their tf-idf vectors as
+                        CSR; embeddings (texts, dim) float16
     tokens, merges      of a text network: its tokenizer's, as lines, compressed; a merge is two tokens and a blank
 
 A file is refused unless every number in it is finite, every tensor has the shape that the rest of the file implies, and
@@ -43,7 +47,7 @@ import torch
 from torch import Tensor
 
 from holobind import _storage as storage
-from holobind import metrics
+from holobind import label_text_file, metrics
 from holobind._types import IntArray
 from holobind.calibration import Calibration
 from holobind.codebooks._fingerprint import without_fingerprints
@@ -52,6 +56,7 @@ from holobind.errors import DataError, FileError, HolobindError, OptionError
 from holobind.heads import Head
 from holobind.heads.build import head_from_config
 from holobind.label_filter import Allowed
+from holobind.label_text import LabelText
 from holobind.networks import FC, AttentionLstm, Network, XmlCnn
 from holobind.ridge_knn import ExtraScores, RidgeKnn
 
@@ -84,6 +89,7 @@ class Stored(Protocol):
     calibration: Calibration | None
     extra_scores: ExtraScores | None
     allowed: Allowed | None
+    label_text: LabelText | None
 
     @property
     def label_order(self) -> IntArray | None: ...
@@ -143,12 +149,16 @@ def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
         header["vectorizer"] = model.tfidf.config()
     if model.encoder is not None:
         header["encoder"] = model.encoder.config()
+    if model.label_text is not None:
+        header["label_text"], packed = label_text_file.pack(model.label_text)
+        tensors |= packed
     if network.reads_tokens:
         if model.tokenizer is None:
             raise OptionError("a model with a text network is saved with its tokenizer; give it one")
         header["tokenizer"], packed = _pack_tokenizer(model.tokenizer, model.max_tokens)
         tensors |= packed
     compress = [f"network.{name}" for name in network.compressed_tensors]
+    compress += [name for name in label_text_file.COMPRESSED if name in tensors]
     compress += [] if extra is None else [f"extra_scores.{name}" for name in extra.compressed_tensors]
     storage.write(path, "model", VERSION, header, tensors, compress)
 
@@ -178,6 +188,9 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor], file_bytes: in
     allowed = _take_allowed(tensors, n_labels) if "allowed" in tensors else None
     names = _take_lines(tensors, "label_names", n_labels) if "label_names" in tensors else None
     tfidf, encoder = _take_text_features(header, tensors, config.get("n_features"))
+    label_text = label_text_file.take(header["label_text"], tensors, n_labels) if "label_text" in header else None
+    if label_text is not None and (tfidf is None or not NETWORKS[kind].closed_form):
+        raise FileError("it has label texts for a network that does not read texts")
     tokenizer = {}
     if NETWORKS[kind].reads_tokens:
         tokenizer = _take_tokenizer(header["tokenizer"], tensors, config["vocab_size"])
@@ -226,6 +239,7 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor], file_bytes: in
         "calibration": Calibration.from_json(header["calibration"]) if "calibration" in header else None,
         "extra_scores": extra,
         "allowed": allowed,
+        "label_text": label_text,
         **tokenizer,
     }
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from holobind import explanation
 from holobind._columns import as_list, as_texts
-from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback
+from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback, RowIndex
 from holobind.calibration import N_CONTEXT, Calibration, calibrate, n_candidates
 from holobind.codebooks.ranking import merge_top_k
 from holobind.data.batches import Examples
@@ -18,6 +18,7 @@ from holobind.errors import DataError, OptionError
 from holobind.heads.added_scores import Scorer
 from holobind.label_filter import Allowed, Label, RankedLabels, allowed_labels, label_ids, ranked_labels
 from holobind.label_sets import Objective, Ranking, all_probabilities, choose_sets
+from holobind.label_text import N_BEST_LABELS, LabelText
 
 if TYPE_CHECKING:
     from holobind.heads import Head
@@ -41,6 +42,7 @@ class LabelPredictions:
     tfidf: Any
     encoder: Any
     tokenizer: Any
+    label_text: LabelText | None
     _label_order: Tensor | None
 
     if TYPE_CHECKING:
@@ -49,6 +51,7 @@ class LabelPredictions:
         frequencies: Frequencies
         n_labels: int
         examples: Callable[[Inputs], Examples]
+        scorer: Callable[[Examples, RowIndex], Scorer]
         scores: Callable[[Inputs], FloatArray]
         map_outputs: Callable[..., Any]
         head_label_ids: Callable[[Tensor], Tensor]
@@ -188,12 +191,36 @@ class LabelPredictions:
         names = explanation.Names(self.label_names, features, tokens, embedding)
         head_ids = self.head_label_ids(torch.tensor(ids)).tolist()
         method, parts = explanation.explain(self.network, self.head, examples, head_ids, names)
+        if self.label_text is not None:
+            parts = self._with_label_text(examples, ids, parts, names)
         texts = as_texts(inputs)
         text = texts[0] if texts else None
         return [
             explanation.Explanation.of(i, names, scores, p, method, found, text)
             for i, found in zip(ids, parts, strict=True)
         ]
+
+    def _with_label_text(
+        self, examples: Any, ids: Sequence[int], parts: "list[list[explanation.Part]]", names: explanation.Names
+    ) -> "list[list[explanation.Part]]":
+        """The parts of labels' scores for one row, with what their texts add."""
+        assert self.label_text is not None
+        row = np.zeros(1, np.intp)
+        with torch.inference_mode():
+            h, scorer = self.network.predict_rows(examples, row), self.scorer(examples, row)
+            scores, labels = (each.cpu().numpy() for each in scorer.top_k(h, min(N_BEST_LABELS, self.n_labels)))
+        rows = examples.text_rows.take(row)
+        values, raised = self.label_text.added(rows, scores, labels, self.frequencies.counts)
+        added = dict(zip(raised[0].tolist(), values[0].tolist(), strict=True))
+        found = []
+        for label, of_label in zip(ids, parts, strict=True):
+            if label not in added:
+                found.append(of_label)
+                continue
+            words, related = self.label_text.explain(rows, scores, labels, label)
+            like = [names.label(other) for other in related]
+            found.append(explanation.with_label_text(of_label, added[label], words, like))
+        return found
 
     def calibrate(self, inputs: Inputs, Y: CsrArray) -> None:
         """Fit the calibration to labelled rows that the model was not trained on.  Shapes: Y (rows, L)"""
@@ -209,7 +236,8 @@ class LabelPredictions:
 
         A file keeps it. Requests may exclude more labels, and not allow others.
         """
-        self.allowed = allowed_labels(self.n_labels, self.label_names, exclude, only)
+        excluded = [*exclude, *self.network.free_labels()] if not isinstance(exclude, str) else exclude
+        self.allowed = allowed_labels(self.n_labels, self.label_names, excluded, only)
 
     def _calibrated(self) -> Calibration:
         if self.calibration is None:

@@ -1,14 +1,14 @@
 """A short part of benchmarks/campaign.py with fixed seeds: mutated files for every loader, expressions, commands."""
 
-import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
 
-FILE = Path(__file__).parents[2] / "benchmarks" / "campaign_inputs.py"
-SPEC = importlib.util.spec_from_file_location("campaign_inputs", FILE)
-campaign = importlib.util.module_from_spec(SPEC)
-SPEC.loader.exec_module(campaign)
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+import campaign_inputs as campaign
+import campaign_loaders as loaders
 
 N_FILES, N_EXPRESSIONS, N_COMMANDS = 25, 400, 40
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -17,11 +17,11 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("campaign")
-    campaign.make_examples(place)
+    loaders.make_examples(place)
     return place
 
 
-@pytest.mark.parametrize("loader", campaign.LOADERS)
+@pytest.mark.parametrize("loader", loaders.LOADERS)
 def test_a_mutated_file_is_read_or_refused_in_one_line(folder, loader):
     assert [campaign.attack_file(folder, loader, seed) for seed in range(N_FILES)] == [""] * N_FILES
 
@@ -36,6 +36,6 @@ def test_a_command_line_ends_with_0_or_with_2_and_one_line(folder):
 
 def test_an_attack_that_does_harm_is_found(folder, monkeypatch):
     """The campaign can fail: an exception of another kind, and a file that is read without a check."""
-    monkeypatch.setitem(campaign.LOADERS, "words.vec", lambda path: path.read_bytes().decode())
+    monkeypatch.setitem(loaders.LOADERS, "words.vec", lambda path: path.read_bytes().decode())
     problems = [campaign.attack_file(folder, "words.vec", seed) for seed in range(200)]
     assert any("UnicodeDecodeError" in problem for problem in problems)

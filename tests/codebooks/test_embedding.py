@@ -64,5 +64,5 @@ def test_scores_of_chosen_labels():
     assert_close(codebook.scores_of(v, torch.tensor([3, 19])), scores[..., [3, 19]], atol=1e-5, rtol=1e-5)
     ids = torch.randint(20, (2, 3, 4), generator=torch.Generator().manual_seed(0))
     assert_close(codebook.scores_of(v, ids), scores.gather(-1, ids), atol=1e-5, rtol=1e-5)
-    with pytest.raises(hb.ShapeError, match=r"ids of shape \(m,\) or \(2, 3, 'm'\)"):
+    with pytest.raises(hb.ShapeError, match=r"ids of shape \(m,\) or \(2, 3, m\)"):
         codebook.scores_of(v, ids[0])

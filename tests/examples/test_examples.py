@@ -82,6 +82,8 @@ def test_calls_come_in_order_of_the_source():
     source = b"def f(x):\n    a = g(h(x))\n    return a.append(len(a))\n\nclass C:\n    async def k(self): print()\n"
     assert list(example("next_item").calls_in_order(source)) == [["h", "g", "len", "append"], ["print"]]
     assert list(example("next_item").calls_in_order(b"def f(:")) == []
+    nested = b"def f():\n    a()\n    def g():\n        b()\n    c()\n"
+    assert list(example("next_item").calls_in_order(nested)) == [["a", "c"], ["b"]]
 
 
 def test_sequences_become_ids_padded_on_the_left():

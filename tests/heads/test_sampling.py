@@ -75,7 +75,7 @@ def test_wrong_exclusions_are_refused():
     head, h = hb.HolographicHead(H, N, D), normal(2, H)
     for exclude, error, message in (
         (torch.tensor([1.0]), hb.DTypeError, r"label ids \(int64\) or a bool mask, got torch.float32"),
-        (torch.zeros(3, 1).long(), hb.ShapeError, r"shape \(m,\) or \(2, 'm'\), or be a mask; got \(3, 1\)"),
+        (torch.zeros(3, 1).long(), hb.ShapeError, r"shape \(m,\) or \(2, m\), or be a mask; got \(3, 1\)"),
         (torch.zeros(3).bool(), hb.ShapeError, r"a mask must have shape \(37,\) or \(2, 37\); got \(3,\)"),
         (torch.tensor([37]), hb.LabelError, "label 37 is outside"),
     ):

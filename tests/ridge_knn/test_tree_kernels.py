@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from sklearn.svm import LinearSVC
 
 from holobind.ridge_knn._tree_kernels import (
-    fit_squared_hinge,
+    fit_squared_hinges,
     mean_log_probabilities,
     nearest_centroids,
     take_local_rows,
@@ -24,12 +24,16 @@ def objective(weights, X, signs, cost):
     return weights @ weights / 2 + cost * (gaps**2).sum()
 
 
-def squared_hinge(X, signs, cost=1.0, tolerance=1e-4, max_epochs=1000, seed=7):
-    weights = np.full(X.shape[1] + 1, np.nan, np.float32)
-    scratch = np.empty(len(signs), np.float32), np.empty(len(signs), np.int64)
+def squared_hinges(X, signs, cost=1.0, tolerance=1e-4, max_epochs=1000, seed=7):
+    weights = np.zeros((X.shape[1] + 1, signs.shape[1]), np.float32)
     settings = np.float32(cost), np.float32(tolerance), max_epochs, seed
-    fit_squared_hinge(X.indptr, X.indices, X.data, signs, *settings, weights, *scratch)
+    alpha = np.zeros(signs.shape, np.float32)
+    fit_squared_hinges(X.indptr, X.indices, X.data, signs.astype(np.int8), *settings, weights, alpha)
     return weights
+
+
+def squared_hinge(X, signs, *settings, **named):
+    return squared_hinges(X, signs[:, None], *settings, **named)[:, 0]
 
 
 @pytest.mark.parametrize("cost", [0.1, 1.0])
@@ -43,6 +47,16 @@ def test_the_classifier_minimises_the_squared_hinge_loss(cost, seed):
     least = objective(np.append(exact.coef_[0], exact.intercept_), X, signs, cost)
     assert objective(squared_hinge(X, signs, cost), X, signs, cost) <= least * (1 + 1e-3)
     assert objective(squared_hinge(X, signs, cost, 0.3, 20), X, signs, cost) <= least * 1.02
+
+
+@settings(max_examples=8)
+@given(seeds, st.integers(1, 39))
+def test_classifiers_that_are_fitted_together_are_those_fitted_alone(seed, k):
+    X, Y = rare_words(seed=seed)
+    signs = np.where(Y[:, :k].toarray() > 0, 1, -1).astype(np.float32)
+    together = squared_hinges(X, signs, tolerance=0, max_epochs=3)  # all of them for as many epochs
+    for c in range(k):
+        np.testing.assert_allclose(together[:, c], squared_hinge(X, signs[:, c], tolerance=0, max_epochs=3), atol=1e-4)
 
 
 @pytest.mark.parametrize("sign", [-1, 1])

@@ -68,7 +68,9 @@ def test_an_option_that_does_not_exist_is_named():
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.parametrize("value", [object(), math.nan, "nonsense", -1, [-1]], ids=str)
+@pytest.mark.parametrize(
+    "value", [object(), math.nan, "nonsense", -1, [-1]], ids=["object", "nan", "text", "-1", "list"]
+)
 def test_a_wrong_value_is_refused_in_one_line_that_names_the_option(name, value):
     if name in ("word_vectors", "encoder") and value == "nonsense":
         pytest.skip("any string may be a path")

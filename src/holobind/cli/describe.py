@@ -32,6 +32,10 @@ def description(model: Model) -> dict[str, Any]:
         "labels": model.n_labels,
         "most frequent labels": frequent if model.label_names is None else [model.label_names[i] for i in frequent],
         "allowed labels": model.n_labels if model.allowed is None else int(model.allowed.sum()),
+        "label text": None
+        if model.label_text is None
+        else {"texts": model.label_text.n_texts, **model.label_text.weights.as_json()},
+        "labels without rows": int((model.frequencies.counts == 0).sum()),
         "calibrated": model.calibration is not None,
         "training rows": model.frequencies.n_rows,
         **model.sizes(),
@@ -54,6 +58,7 @@ def table(described: dict[str, Any]) -> Table:
         "allowed labels": None
         if described["allowed labels"] == described["labels"]
         else f"{described['allowed labels']:,}, set by holobind restrict",
+        "label text": _label_text(described),
         "probabilities": "calibrated on held-out rows" if described["calibrated"] else "none",
         "parameters": f"{described['parameters']:,}, {relative_count(fewer_parameters)} with a linear output layer",
         "output layer": f"{described['output layer']:,} parameters, {relative_count(fewer_outputs)} in a linear output "
@@ -73,6 +78,18 @@ def table(described: dict[str, Any]) -> Table:
     for note in described.get("notes", ()):
         shown.add_row("note", _cell(note))
     return shown
+
+
+def _label_text(described: dict[str, Any]) -> str | None:
+    """What the label texts of a model are and how much they count, in one line of text."""
+    texts = described["label text"]
+    if texts is None:
+        return None
+    embeddings = f", embeddings {texts['embedding_weight']:g}" if texts["embedding_weight"] else ""
+    return (
+        f"{texts['texts']:,} texts; weight {texts['weight']:g}, half of it at {texts['half_rows']:g} rows{embeddings}; "
+        f"{described['labels without rows']:,} labels without rows, weight {texts['zero_weight']:g}"
+    )
 
 
 def _features(described: dict[str, Any]) -> str:
@@ -148,6 +165,8 @@ def notes(metadata: dict[str, Any]) -> list[str]:
     ridge, training, held_out = (metadata.get(name) for name in ("ridge", "training", "held_out"))
     if isinstance(ridge, dict):
         found += _ridge_notes(ridge)
+    if isinstance(left_out := metadata.get("memory notes"), list):
+        found += [f"with this --memory, {str(note)[:200]}" for note in left_out[:3]]
     if isinstance(training, dict) and training["history"]:
         found += _training_notes(training)
     if isinstance(held_out, dict) and (held_out.get("near_duplicates") or 0) >= MIN_NEAR_DUPLICATES:

@@ -137,6 +137,10 @@ def _cell(text: str) -> "Text":
 def _details(part: "Part") -> str:
     if part.kind == "feature":
         return "" if part.name == f"feature {part.details['feature']}" else "word"
+    if part.kind == "label text":
+        words, related = (", ".join(map(str, part.details[name])) for name in ("words", "related labels"))
+        shared = f"in common: {words}" if words else "no word in common"
+        return f"{shared}; like {related}" if related else shared
     if part.kind != "training row":
         return "" if part.kind == part.name else part.kind
     labels = ", ".join(map(str, part.details["labels"])) or "no labels"

@@ -110,6 +110,11 @@ def print_rich(value: Any) -> None:
     console.print(value, highlight=False, markup=False, soft_wrap=isinstance(value, str))
 
 
+def several_processes() -> bool:
+    """Whether torchrun started this process with others."""
+    return os.environ.get("WORLD_SIZE", "1") != "1"
+
+
 def first_process() -> bool:
     """Whether this process has rank 0 among those that torchrun started. Only rank 0 prints and writes files."""
     return os.environ.get("RANK", "0") == "0"

@@ -10,6 +10,7 @@ import typer
 
 from holobind._files import atomic_write, write_errors
 from holobind.cli.arguments import (
+    FIELDS,
     Data,
     Format,
     Json,
@@ -21,7 +22,15 @@ from holobind.cli.arguments import (
     TextField,
     print_description,
 )
-from holobind.cli.terminal import claim_outputs, first_process, interrupted, print_json, print_rich, progress
+from holobind.cli.terminal import (
+    claim_outputs,
+    first_process,
+    interrupted,
+    print_json,
+    print_rich,
+    progress,
+    several_processes,
+)
 from holobind.errors import DataError, FileError, OptionError, TrainingInterrupted
 from holobind.training.config import OPTIONS, Option, TrainConfig, split_options, without_effect
 from holobind.training.state import TrainState
@@ -39,6 +48,24 @@ Timings = Annotated[Path | None, typer.Option(help="JSON file of the seconds tha
 Groups = Annotated[
     Path | None,
     typer.Option(help="File with the group of each training row, a line a row: whole groups are held out."),
+]
+LabelText = Annotated[
+    Path | None,
+    typer.Option(
+        "--label-text",
+        metavar="FILE",
+        help="Names, synonyms and descriptions of labels: SKOS, TSV, CSV, JSON, or a line a label. Labels with few or "
+        "no rows are suggested by them.",
+        rich_help_panel=FIELDS,
+    ),
+]
+LabelLanguage = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CODE",
+        help="Language of the label texts, such as en, where the file has several.  \\[default: all]",
+        rich_help_panel=FIELDS,
+    ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue where the same command was interrupted.")]
 MODEL_PATH = Path("model.safetensors")
@@ -58,6 +85,8 @@ def train(
     label_field: LabelField = None,
     label_separator: LabelSeparator = None,
     label_names: LabelNames = None,
+    label_text: LabelText = None,
+    label_language: LabelLanguage = None,
     max_uncompressed: MaxUncompressed = None,
     quiet: Quiet = False,
     as_json: Json = False,
@@ -77,6 +106,8 @@ def train(
 
         holobind train books.csv --text-field title^2,abstract --label-field tags
 
+        holobind train books.csv --label-text subjects.ttl --label-language en
+
         holobind train bibtex --network fc --loss query --dim 400 --plot curves.png
 
         holobind train bibtex --network fc --epochs 50 --resume
@@ -84,11 +115,14 @@ def train(
         holobind train reviews.jsonl --network cnn --embedding-dim 100 --max-tokens 200
 
         torchrun --nproc-per-node 2 -m holobind train bibtex --network fc
+
+        holobind train large --no-text --memory 2GB
     """
     import holobind as hb
     from holobind.cli import plots
     from holobind.cli.describe import file_size, metric_summary, notes, summary, validation, validation_text
     from holobind.data.formats import input_files
+    from holobind.data.label_texts import read_label_texts, with_label_texts
     from holobind.data.text_files import read_lines
 
     config, train_config = split_options({name: _parse(OPTIONS[name], value) for name, value in options.items()})
@@ -96,12 +130,15 @@ def train(
     outputs = {"--out": out, "--log": log, "--plot": plot, "--timings": timings}
     if not config.closed_form:
         outputs["the checkpoint"] = checkpoint
-    inputs = input_files(data) + [Path(file) for file in (config.word_vectors, groups) if file]
+    inputs = input_files(data) + [Path(file) for file in (config.word_vectors, groups, label_text) if file]
     began = time.perf_counter()
     with claim_outputs(outputs, inputs), progress() as report:
         if checkpoint.exists() and not resume and not config.closed_form:
             raise FileError(f"{checkpoint} belongs to an interrupted run; continue it with --resume, or remove it")
         group_names = None if groups is None else read_lines(groups, max_uncompressed)
+        if label_language is not None and label_text is None:
+            raise OptionError("--label-language is that of --label-text, which is not given")
+        texts = None if label_text is None else read_label_texts(label_text, label_language, max_uncompressed)
         dataset = hb.data.load(
             data,
             format=format,
@@ -109,6 +146,8 @@ def train(
             label_field=label_field,
             label_separator=label_separator,
             label_names=label_names,
+            memory_map=config.closed_form and (train_config.memory is not None or several_processes()),
+            texts=config.text is not False or config.reads_tokens,
             max_uncompressed=max_uncompressed,
             on_progress=report,
         )
@@ -118,6 +157,16 @@ def train(
                 "give the group of each row in a line of its own"
             )
         print_description(dataset)
+        matched = None
+        if texts is not None:
+            n_labels = dataset.n_labels
+            dataset, matched = with_label_texts(dataset, texts)
+            if first_process():
+                typer.echo(
+                    f"label texts: {matched.n_matched:,} of the data's {n_labels:,} labels have one, and "
+                    f"{len(matched.texts) - n_labels:,} labels without rows are added",
+                    err=True,
+                )
         fields = {} if dataset.layout is None else {"text fields": dataset.layout.fields.text}
         try:
             model = hb.learn(
@@ -134,6 +183,7 @@ def train(
                 quantised=True,
                 max_uncompressed=max_uncompressed,
                 groups=group_names,
+                label_texts=None if matched is None else matched.texts,
             )
         except TrainingInterrupted as stopped:
             raise interrupted(

@@ -29,7 +29,7 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from holobind._checks import integer, positive
+from holobind._checks import integer, positive, shape_text
 from holobind.algebra import irfft_rows, rfft_rows
 from holobind.codebooks import _limits as limits
 from holobind.codebooks._fingerprint import Fingerprinted
@@ -143,7 +143,7 @@ class Codebook(Fingerprinted):
         flat, shape = _flat_rows("scores_of", v, self.dim, "elements")
         if ids.ndim != 1 and ids.shape[:-1] != shape:
             raise ShapeError(
-                f"scores_of: wants ids of shape (m,) or {(*shape, 'm')}, one row of ids for each row; "
+                f"scores_of: wants ids of shape (m,) or {shape_text(*shape, 'm')}, one row of ids for each row; "
                 f"got {tuple(ids.shape)}"
             )
         vectors = self.vectors(ids).to(flat.dtype)

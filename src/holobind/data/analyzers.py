@@ -6,6 +6,7 @@ gives the features of a run:
     word    a run of two characters or more is a word: the word, and its first four letters with an asterisk, "cook*".
             Where a run is in a script that does not separate words (Chinese, Japanese, Thai, Lao, Khmer, Burmese), its
             n-grams stand for the words that nobody marked.
+    prefix  as word, with four prefixes of four to seven letters: what label texts and documents are compared by
     char    the n-grams of all runs
     plain   words of two letters or digits alone, as scikit-learn cuts them; combining marks end a word
 
@@ -18,8 +19,9 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import chain
 
-ANALYZERS = ("word", "char", "plain")
+ANALYZERS = ("word", "prefix", "char", "plain")
 PREFIX_LETTERS = 4  # letters of a prefix, which serves as a stem for any language
+LABEL_PREFIX_LETTERS = (4, 5, 6, 7)  # of the analyzer "prefix"
 MIN_WORD_LETTERS = 2
 
 # Scripts that do not separate words. In the first ones a character is a syllable or a word, in the others a letter.
@@ -44,7 +46,7 @@ PLAIN_RUN = re.compile(r"\w{2,}")  # texts come without underscores, which is fa
 def runs(text: str, analyzer: str) -> list[str]:
     """The runs of a text; an underscore ends a run."""
     text = text.lower().replace("_", " ")
-    if analyzer == "plain" or (analyzer == "word" and text.isascii()):
+    if analyzer == "plain" or (analyzer in ("word", "prefix") and text.isascii()):
         return PLAIN_RUN.findall(text)
     if text.isascii():
         return _ascii_run().findall(text)
@@ -80,6 +82,8 @@ def features(run: str, analyzer: str) -> list[str]:
     if analyzer == "plain":
         return [run]
     if not is_unspaced(run):
+        if analyzer == "prefix":
+            return _prefixes(run)
         return _ngrams(f" {run} ", CHAR_NGRAMS) if analyzer == "char" else _word(run)
     found: list[str] = []
     end = 0
@@ -96,7 +100,7 @@ def n_words(run: str, analyzer: str) -> int:
     """About how many words a run stands for."""
     if analyzer == "plain":
         return 1
-    if analyzer == "word" and not is_unspaced(run):
+    if analyzer in ("word", "prefix") and not is_unspaced(run):
         return int(len(run) >= MIN_WORD_LETTERS)
     if SYLLABLE.search(run):
         return max(1, len(run) // SYLLABLES_PER_WORD)
@@ -119,6 +123,13 @@ def _word(run: str) -> list[str]:
     if len(run) < MIN_WORD_LETTERS:
         return []
     return [run, prefix(run)] if len(run) >= PREFIX_LETTERS else [run]
+
+
+def _prefixes(run: str) -> list[str]:
+    """The word, and its prefixes: a word that is shorter than a prefix has none, so that "cat" is not "cats"."""
+    if len(run) < MIN_WORD_LETTERS:
+        return []
+    return [run, *(f"{run[:n]}*" for n in LABEL_PREFIX_LETTERS if n <= len(run))]
 
 
 def _ngrams(run: str, lengths: Sequence[int]) -> list[str]:

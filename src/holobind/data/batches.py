@@ -68,12 +68,13 @@ class SparseExamples:
     """The rows of a CSR matrix, which may be mapped from a file larger than memory.
 
     normalise   scale rows to length 1 (L2)
+    text_rows   the same documents as label texts are compared with them (`label_text.TextRows`); None without texts
     """
 
     sizes = None
 
-    def __init__(self, X: CsrArray, normalise: bool = True) -> None:
-        self.X, self.normalise = X, normalise
+    def __init__(self, X: CsrArray, normalise: bool = True, text_rows: Any = None) -> None:
+        self.X, self.normalise, self.text_rows = X, normalise, text_rows
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -81,7 +82,8 @@ class SparseExamples:
     def empty_rows(self) -> NDArray[np.bool_]:
         """Shapes: -> (rows)"""
         nonzero = np.append(0, np.cumsum(self.X.data != 0))[self.X.indptr]
-        return nonzero[1:] == nonzero[:-1]
+        empty = nonzero[1:] == nonzero[:-1]
+        return empty if self.text_rows is None else empty & self.text_rows.empty()
 
     def csr(self, rows: RowIndex) -> CsrArray:
         """Some rows as the network takes them.  Shapes: (n) -> sparse (n, f)"""

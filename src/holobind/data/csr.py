@@ -7,7 +7,9 @@ A matrix is canonical if every row has ascending column ids, each once, and no e
 offsets are int32 where that suffices, so that compiled kernels need one specialisation; `csr_array` keeps int64.
 """
 
-from collections.abc import Sequence
+import mmap
+import tempfile
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,9 @@ from holobind._types import CsrArray, FloatArray, IntArray, RowIndex
 from holobind.errors import DataError, DTypeError, ShapeError
 
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
+COUNTED_ENTRIES = 1 << 24  # at a time
+BLOCK_ENTRIES = 1 << 22  # of a mapped matrix, that are read before their pages are released
+MAX_BLOCK_ROWS = 1 << 16
 CHECKED_FORMATS = ("csr", "csc", "bsr", "coo")  # arrays that compiled code converts; the others are checked as CSR
 
 
@@ -55,10 +60,13 @@ def checked_csr(X: Any, name: str, n_columns: int | None = None) -> CsrArray:
     data = rows.data if len(rows.data) == nnz else rows.data[:nnz]
     ids = rows.indices if len(rows.indices) == nnz else rows.indices[:nnz]
     checked = from_arrays(data, ids, rows.indptr, rows.shape, canonical=False)
+    if is_mapped(checked) and all(_ascend(checked, *block) for block in row_blocks(checked)):
+        checked.has_sorted_indices = checked.has_canonical_format = True
     if not checked.has_canonical_format:
         checked = checked.copy()
         checked.sum_duplicates()
-    if nnz and not (checked.data.min() >= -MAX_FLOAT32 and checked.data.max() <= MAX_FLOAT32):  # false also for NaN
+    low, high = min_max(checked.data)
+    if nnz and not (low >= -MAX_FLOAT32 and high <= MAX_FLOAT32):  # false also for NaN
         raise DataError(f"{name}: it holds a NaN or a number too large for float32; replace it by a finite number")
     return checked
 
@@ -100,8 +108,9 @@ def _check_offsets(indptr: NDArray[Any], n_rows: int, n_entries: int, name: str)
 def _check_range(ids: NDArray[Any], n: int, name: str, axis: str = "column") -> None:
     if ids.dtype.kind not in "iu" or ids.ndim != 1:
         raise DataError(f"{name}: its {axis} ids are {ids.dtype} of shape {ids.shape}; whole numbers are wanted")
-    if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < n:
-        wrong = int(ids.min()) if ids.min() < 0 else int(ids.max())
+    low, high = min_max(ids)
+    if len(ids) and not 0 <= int(low) <= int(high) < n:
+        wrong = int(low) if low < 0 else int(high)
         raise DataError(f"{name}: {axis} {wrong} is outside of its {n} {axis}s (0 to {n - 1}); build the matrix again")
 
 
@@ -112,6 +121,12 @@ def from_label_ids(rows: Sequence[Sequence[int]], n_labels: int) -> CsrArray:
     return from_arrays(np.ones(len(ids), np.int32), ids, indptr, (len(rows), n_labels))
 
 
+def label_id_sets(Y: CsrArray) -> list[list[int]]:
+    """The label ids of each row: the inverse of `from_label_ids`."""
+    ids = Y.indices.tolist()
+    return [ids[first:last] for first, last in zip(Y.indptr[:-1].tolist(), Y.indptr[1:].tolist(), strict=True)]
+
+
 def widen(X: CsrArray, n_columns: int) -> CsrArray:
     """Add empty columns, up to `n_columns` columns."""
     return from_arrays(X.data, X.indices, X.indptr, (X.shape[0], n_columns))
@@ -120,7 +135,9 @@ def widen(X: CsrArray, n_columns: int) -> CsrArray:
 def canonical_csr(X: Any) -> CsrArray:
     """Return the same matrix in canonical form; a copy unless it is canonical already."""
     canonical = csr_array(X)
-    if not (canonical.has_canonical_format and canonical.data.all()):
+    if getattr(X, "has_canonical_format", False) and is_mapped(canonical):  # it was checked block by block
+        canonical.has_sorted_indices = canonical.has_canonical_format = True
+    if not (canonical.has_canonical_format and _has_no_zero(canonical)):
         canonical = canonical.copy()
         canonical.sum_duplicates()
         canonical.eliminate_zeros()
@@ -138,6 +155,31 @@ def normalise_rows(X: CsrArray) -> CsrArray:
     return normalise_rows_unchecked(canonical_csr(X))
 
 
+def normalise_rows_in_file(X: CsrArray) -> CsrArray:
+    """`normalise_rows` of a matrix that is mapped from a file, into another file, which has no name and ends with it.
+
+    Offsets and ids stay where they are.
+    """
+    X = canonical_csr(X)
+    if not X.nnz:
+        return normalise_rows_unchecked(X)
+    values = scratch_array(X.nnz, np.float32)
+    scaled = from_arrays(values, X.indices, X.indptr, X.shape, canonical=True)
+    for first, last in row_blocks(X):
+        start, end = int(X.indptr[first]), int(X.indptr[last])
+        rows = from_arrays(X.data[start:end], X.indices[start:end], X.indptr[first : last + 1] - start,
+                           (last - first, X.shape[1]))  # fmt: skip
+        values[start:end] = normalise_rows_unchecked(rows).data
+        release_pages(scaled, first, last)
+    return scaled
+
+
+def scratch_array(n: int, dtype: DTypeLike) -> NDArray[Any]:
+    """An array in a file of the directory for temporary files ($TMPDIR), which is removed with the array."""
+    with tempfile.TemporaryFile(prefix="holobind-") as file:
+        return np.memmap(file, dtype, "w+", shape=(n,))
+
+
 def normalise_rows_unchecked(X: CsrArray, square_dtype: DTypeLike = np.float64) -> CsrArray:
     """`normalise_rows` of a matrix in which no row has a column twice.
 
@@ -150,10 +192,19 @@ def normalise_rows_unchecked(X: CsrArray, square_dtype: DTypeLike = np.float64) 
     return from_arrays(scaled, X.indices, X.indptr, X.shape, canonical=bool(X.has_canonical_format))
 
 
-def idf_weights(X: CsrArray, power: float) -> FloatArray:
-    """idf^power of each column, idf = log((1 + n) / (1 + df)) for n rows of which df have it.  Shapes: (n, f) -> (f)"""
-    df = np.minimum(np.bincount(X.indices, minlength=X.shape[1]), X.shape[0])  # a row of a file may repeat a column
-    return (np.log((1 + X.shape[0]) / (1 + df)) ** power).astype(np.float32)
+def column_counts(X: CsrArray, rows: RowIndex | None = None) -> IntArray:
+    """The number of entries in each column, of some rows or of all, in little memory.  Shapes: (n, f) -> (f)"""
+    ids = X.indices if rows is None else X.indices[row_entries(X.indptr, rows)[0]]
+    total = np.zeros(X.shape[1], np.int64)
+    for first in range(0, len(ids), COUNTED_ENTRIES):  # numpy makes int64 of what it counts
+        total += np.bincount(ids[first : first + COUNTED_ENTRIES], minlength=X.shape[1])
+    return total
+
+
+def idf_weights(counts: IntArray, n_rows: int, power: float) -> FloatArray:
+    """idf^power of columns, idf = log((1 + n) / (1 + df)) for n rows of which df have it.  Shapes: (f) -> (f)"""
+    df = np.minimum(counts, n_rows)  # a row of a file may repeat a column
+    return (np.log((1 + n_rows) / (1 + df)) ** power).astype(np.float32)
 
 
 def scale_columns(X: CsrArray, weights: FloatArray) -> CsrArray:
@@ -190,3 +241,75 @@ def take_rows(X: CsrArray, rows: RowIndex) -> CsrArray:
     at, offsets = row_entries(X.indptr, rows)
     ends = np.append(offsets, len(at))
     return from_arrays(X.data[at], X.indices[at], ends, (len(rows), X.shape[1]), canonical=False)
+
+
+def row_range(X: CsrArray, first: int, last: int) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """The arrays of the rows first to last as kernels take them: a slice of the offsets, and all ids and values."""
+    return X.indptr[first : last + 1], X.indices, X.data
+
+
+def row_blocks(X: CsrArray, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:
+    """Ranges of rows with at most BLOCK_ENTRIES entries, unless a row has more; pages of each are released after it."""
+    last = X.shape[0] if last is None else last
+    while first < last:
+        wanted = int(X.indptr[first]) + BLOCK_ENTRIES
+        end = int(np.searchsorted(X.indptr[first + 1 : min(last, first + MAX_BLOCK_ROWS) + 1], wanted, "right"))
+        end = min(last, first + max(1, end))
+        yield first, end
+        release_pages(X, first, end)
+        first = end
+
+
+def is_mapped(X: CsrArray) -> bool:
+    """Whether the entries of a matrix are mapped from a file."""
+    return _mapping(X.indices) is not None or _mapping(X.data) is not None
+
+
+def release_pages(X: CsrArray, first: int, last: int) -> None:
+    """Let the system take back the memory of the rows first to last, where they are mapped from a file."""
+    for array in (X.indices, X.data):
+        _release(array, int(X.indptr[first]), int(X.indptr[last]))
+
+
+def min_max(array: NDArray[Any]) -> tuple[Any, Any]:
+    """The smallest and the largest value, NaN if there is one, 0 and 0 of nothing; in blocks if it is mapped."""
+    if _mapping(array) is None:
+        return (array.min(), array.max()) if len(array) else (0, 0)
+    low, high = array[0], array[0]
+    for first in range(0, len(array), BLOCK_ENTRIES):
+        block = array[first : first + BLOCK_ENTRIES]
+        low, high = np.minimum(low, block.min()), np.maximum(high, block.max())
+        _release(array, first, first + len(block))
+    return low, high
+
+
+def _ascend(X: CsrArray, first: int, last: int) -> bool:
+    """Whether the ids of each of the rows first to last ascend, each once."""
+    start, end = int(X.indptr[first]), int(X.indptr[last])
+    falls = 1 + np.flatnonzero(X.indices[start + 1 : end] <= X.indices[start : end - 1])
+    starts = np.asarray(X.indptr[first:last], np.int64) - start
+    return bool(np.isin(falls, starts).all())
+
+
+def _has_no_zero(X: CsrArray) -> bool:
+    if not is_mapped(X):
+        return bool(X.data.all())
+    return all(bool(X.data[X.indptr[first] : X.indptr[last]].all()) for first, last in row_blocks(X))
+
+
+def _mapping(array: Any) -> Any:
+    """The mapping of a file that an array is a view of; None if it is in memory."""
+    while array is not None and not isinstance(array, mmap.mmap):
+        array = getattr(array, "base", None)
+    return array
+
+
+def _release(array: NDArray[Any], start: int, end: int) -> None:
+    mapping = _mapping(array)
+    if mapping is None or not hasattr(mmap, "MADV_DONTNEED"):  # Windows has no madvise
+        return
+    address = np.frombuffer(mapping, np.uint8).ctypes.data
+    low, high = (array.ctypes.data - address + array.itemsize * at for at in (start, end))
+    low = -(-low // mmap.PAGESIZE) * mmap.PAGESIZE
+    if high - low >= mmap.PAGESIZE:
+        mapping.madvise(mmap.MADV_DONTNEED, low, high - low)

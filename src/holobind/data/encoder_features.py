@@ -65,6 +65,12 @@ class EncoderFeatures:
         on_progress: ProgressCallback | None = None,
     ) -> CsrArray:
         """Features of texts with their embeddings beside them.  Shapes: sparse (n, f), texts -> sparse (n, f + dim)"""
+        return beside(X, self.embed(texts, cache=cache, on_progress=on_progress), self.weight)
+
+    def embed(
+        self, texts: Sequence[str], *, cache: bool = False, on_progress: ProgressCallback | None = None
+    ) -> FloatArray:
+        """Embeddings of length 1.  Shapes: texts -> (n, dim)"""
         if self._encoder is None:
             try:
                 self._encoder = self._checked(SentenceEncoder.open(self.name, fetch=False))
@@ -73,7 +79,7 @@ class EncoderFeatures:
                     f"this model needs the encoder {self.name[:80]}, which is not here; give its folder with "
                     f"--encoder, or holobind.load(path, encoder=...) ({error})"
                 ) from error
-        return beside(X, self._encoder.embed(texts, cache=cache, on_progress=on_progress), self.weight)
+        return self._encoder.embed(texts, cache=cache, on_progress=on_progress)
 
     def _checked(self, encoder: SentenceEncoder) -> SentenceEncoder:
         if encoder.digest != self.digest:

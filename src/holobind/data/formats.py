@@ -93,6 +93,7 @@ def load(
     one_based: bool = False,
     cache: bool = True,
     memory_map: bool = False,
+    texts: bool = True,
     max_uncompressed: int | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> Dataset:
@@ -117,6 +118,7 @@ def load(
     one_based     the ids of features and of labels in sparse text start at 1
     memory_map    for sparse text that is larger than memory: the matrices stay in the cache file, read-only, and the
                   operating system loads the pages that are used
+    texts         read the texts of data that has features as well
     max_uncompressed   bytes to which a compressed file may expand; by default 100 times its size, and at least 64 MB.
                   It is also the number of features and of labels that a smaller file may have
     on_progress   called with a description of the current step and the fraction of it that is done
@@ -134,7 +136,7 @@ def load(
         id_field=id_field,
         preferred=preferred_text_field,
     )
-    loader = _Loader(one_based, cache, memory_map, max_uncompressed, on_progress, table)
+    loader = _Loader(one_based, cache, memory_map, max_uncompressed, on_progress, table, texts)
     with _read_errors(where):
         vocabulary = None if label_names is None else read_vocabulary(Path(label_names), max_uncompressed)
         if not where.is_dir():
@@ -214,6 +216,7 @@ class _Loader:
     max_uncompressed: int | None
     on_progress: ProgressCallback | None
     table: TableOptions
+    texts: bool = True
 
     def read_sparse(self, path: Path) -> _RawSplit:
         split, has_header = sparse_text.read(
@@ -330,7 +333,9 @@ class _Loader:
             return self.read_texts(by_role["texts"], by_role["labels"])
         else:
             return None
-        return replace(found, texts=self.read_lines(by_role["texts"])) if "texts" in by_role else found
+        if not self.texts or "texts" not in by_role:
+            return found
+        return replace(found, texts=self.read_lines(by_role["texts"]))
 
     def read_split_files(self, files: list[Path]) -> dict[str, _RawSplit]:
         """The repository's small datasets: one file of all points, and for each split a file of point numbers from 1.

@@ -121,6 +121,14 @@ class Tfidf:
         return normalise_rows_unchecked(rows, square_dtype=np.float32)
 
 
+def all_features(texts: Sequence[str], analyzer: str) -> list[str]:
+    """Every feature of some texts, in alphabetical order."""
+    run_ids: dict[str, int] = defaultdict(count().__next__)
+    for chunk in _chunks(texts):
+        _run_ids(chunk, run_ids, analyzer)
+    return _Features.fit(run_ids, analyzer).names
+
+
 def max_features(n_texts: int) -> int:
     """How many features are kept of so many texts."""
     return min(max(MIN_FEATURES_KEPT, n_texts // TEXTS_PER_FEATURE), MAX_FEATURES_KEPT)

@@ -14,15 +14,17 @@ class AddedScores:
     A label that is raised may be anywhere in the head's order, and all others keep theirs. So the top k is among the
     head's top k and the raised labels, and the search stays exact.
 
-    head     a holographic one, or a codebook: `labels_above` compares scores, not probabilities
+    head     a holographic one, or a codebook: `labels_above` compares scores, not probabilities; or one of these whose
+             scores are raised already
     values   0 or larger
     labels   different ones in a row; -1 for none
 
     Shapes: values, labels (rows, m)
     """
 
-    def __init__(self, head: Head | Codebook, values: Tensor, labels: Tensor) -> None:
-        self.head, self.n_labels = head, head.n_labels
+    def __init__(self, head: "Head | Codebook | AddedScores", values: Tensor, labels: Tensor) -> None:
+        self.head = head
+        self.n_labels: int = head.n_labels
         self.labels, order = labels.sort(dim=1)  # ascending, for searches
         self.values = torch.where(self.labels >= 0, values.gather(1, order), 0)
 
@@ -32,12 +34,18 @@ class AddedScores:
 
     def part(self, rows: slice) -> "AddedScores":
         """The same for some rows."""
-        return AddedScores(self.head, self.values[rows], self.labels[rows])
+        head = self.head.part(rows) if isinstance(self.head, AddedScores) else self.head
+        return AddedScores(head, self.values[rows], self.labels[rows])
 
     def scores(self, h: Tensor) -> Tensor:
         """Shapes: (rows, in) -> (rows, L)"""
         scores = self.head.scores(h).float()
         return scores.scatter_add(1, self.labels.clamp(min=0), self.values)
+
+    def scores_of(self, h: Tensor, labels: Tensor) -> Tensor:
+        """The scores of some labels of each row.  Shapes: (rows, in), (rows, m) -> (rows, m)"""
+        at, known = self._positions(labels)
+        return self.head.scores_of(h, labels).float() + torch.where(known, self.values.gather(1, at), 0)
 
     def top_k(self, h: Tensor, k: int, *, labels: tuple[int, int] | None = None) -> tuple[Tensor, Tensor]:
         """The k largest scores, exactly, and their labels, best first; ties go to the lower label.

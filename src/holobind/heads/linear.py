@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, linear
 
-from holobind._checks import integer, one_of, positive
+from holobind._checks import integer, one_of, positive, shape_text
 from holobind.codebooks import Codebook, OrbitCodebook
 from holobind.codebooks._tracing import has_values
 from holobind.codebooks.ragged import checked_labels, checked_sets, set_sizes
@@ -131,7 +131,7 @@ class LinearHead(TargetLoss, LogitMethods, nn.Module):
         """
         if ids.ndim != 1 and ids.shape[:-1] != h.shape[:-1]:
             raise ShapeError(
-                f"scores_of: wants ids of shape (m,) or {(*h.shape[:-1], 'm')}, one row of ids for each row; "
+                f"scores_of: wants ids of shape (m,) or {shape_text(*h.shape[:-1], 'm')}, one row of ids for each row; "
                 f"got {tuple(ids.shape)}"
             )
         checked_labels(ids, self.n_labels, ndim=None)

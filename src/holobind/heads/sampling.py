@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from holobind._checks import integer
+from holobind._checks import integer, shape_text
 from holobind.codebooks._limits import MAX_SCORE_BYTES
 from holobind.codebooks._tracing import has_values
 from holobind.codebooks.ragged import checked_labels
@@ -68,7 +68,8 @@ class LogitMethods:
             raise DTypeError(f"top_k: exclude must be label ids (int64) or a bool mask, got {ids.dtype}")
         if ids.ndim == 0 or (ids.ndim > 1 and ids.shape[:-1] != batch):
             raise ShapeError(
-                f"top_k: exclude must have shape (m,) or {(*batch, 'm')}, or be a mask; got {tuple(ids.shape)}"
+                f"top_k: exclude must have shape (m,) or {shape_text(*batch, 'm')}, or be a mask; "
+                f"got {tuple(ids.shape)}"
             )
         checked_labels(ids.clamp(min=0), self.n_labels, ndim=None)
         n = min(k + ids.shape[-1], self.n_labels)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from holobind._checks import shape_text
 from holobind.codebooks._tracing import has_values
 from holobind.codebooks.ragged import checked_labels, checked_sets, set_sizes
 from holobind.errors import DTypeError, OptionError, ShapeError
@@ -83,8 +84,8 @@ def read_targets(
 def _wrong_shape(target: Tensor, batch: torch.Size, n_labels: int) -> str:
     shape = tuple(batch)
     return (
-        f"loss: wants class indices (int64, shape {shape}), padded label ids (int64, {(*shape, 'm')}), multi-hot or "
-        f"probabilities (bool or floating point, {(*shape, n_labels)}) or (labels, offsets); "
+        f"loss: wants class indices (int64, shape {shape}), padded label ids (int64, {shape_text(*shape, 'm')}), "
+        f"multi-hot or probabilities (bool or floating point, {(*shape, n_labels)}) or (labels, offsets); "
         f"got {target.dtype} of shape {tuple(target.shape)}"
     )
 

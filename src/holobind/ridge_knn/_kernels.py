@@ -136,63 +136,6 @@ def quantise_rows(V, levels, scales):  # type: ignore[no-untyped-def]
             levels[r, c] = np.int8(np.rint(V[r, c] * inverse))
 
 
-@compiled(fastmath=True)
-def conjugate_gradients(  # type: ignore[no-untyped-def]
-    indptr, ids, values, indptr_t, ids_t, values_t, diagonal, l2, B, W, max_iterations, tolerance
-):
-    """Solve (A'A + l2) W = B in place, from the start W, for each column; returns (iterations, |residual|^2, |B|^2).
-
-    `diagonal` preconditions. A column no longer changes once its residual is small enough, so that its result
-    does not depend on the other columns of the block. Sums over rows are in float64.
-
-    Shapes: A (n, m) and A' as CSR, diagonal (m), B and W (m, w)
-    """
-    m, w = B.shape
-    R, P, Q, U = np.empty_like(B), np.empty_like(B), np.empty_like(B), np.empty((len(indptr) - 1, w), B.dtype)
-    rho, rho_next, curvature, residual_sq, target_sq = np.zeros(w), np.zeros(w), np.zeros(w), np.zeros(w), np.zeros(w)
-    step = np.zeros(w, B.dtype)
-    if np.any(W):
-        sparse_dense_product(indptr, ids, values, W, U)
-        sparse_dense_product(indptr_t, ids_t, values_t, U, Q)
-    else:
-        Q[:] = 0
-    for i in range(m):
-        for c in range(w):
-            R[i, c] = B[i, c] - Q[i, c] - l2 * W[i, c]
-            P[i, c] = R[i, c] / diagonal[i]
-            rho[c] += R[i, c] * P[i, c]
-            residual_sq[c] += R[i, c] * R[i, c]
-            target_sq[c] += B[i, c] * B[i, c]
-    iterations = 0
-    while iterations < max_iterations and np.any(residual_sq > tolerance * tolerance * target_sq):
-        iterations += 1
-        sparse_dense_product(indptr, ids, values, P, U)
-        sparse_dense_product(indptr_t, ids_t, values_t, U, Q)
-        curvature[:] = 0
-        for i in range(m):
-            for c in range(w):
-                Q[i, c] += l2 * P[i, c]
-                curvature[c] += P[i, c] * Q[i, c]
-        for c in range(w):
-            active = residual_sq[c] > tolerance * tolerance * target_sq[c] and curvature[c] > 0
-            step[c] = rho[c] / curvature[c] if active else 0
-            rho_next[c] = 0
-            residual_sq[c] = 0
-        for i in range(m):
-            for c in range(w):
-                W[i, c] += step[c] * P[i, c]
-                R[i, c] -= step[c] * Q[i, c]
-                residual_sq[c] += R[i, c] * R[i, c]
-                rho_next[c] += R[i, c] * R[i, c] / diagonal[i]
-        for c in range(w):
-            step[c] = rho_next[c] / rho[c] if rho[c] > 0 else 0
-            rho[c] = rho_next[c]
-        for i in range(m):
-            for c in range(w):
-                P[i, c] = R[i, c] / diagonal[i] + step[c] * P[i, c]
-    return iterations, residual_sq.sum(), target_sq.sum()
-
-
 @compiled()
 def quantise_queries(indptr, ids, values, weights, min_strength):  # type: ignore[no-untyped-def]
     """Multiply rows by feature weights, scale them to norm QUERY_NORM and round towards 0: the new values, in int16.

@@ -6,6 +6,7 @@ from holobind._jit import compiled
 
 # All of fastmath but the flags by which infinities and NaN may be taken for anything else.
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
+MANY_CHANGES = 4  # where more than a quarter of the classifiers changes, weights of all of them are added at once
 _LCG_FACTOR, _LCG_STEP = np.uint64(6364136223846793005), np.uint64(1442695040888963407)  # Knuth's MMIX generator
 
 
@@ -39,58 +40,79 @@ def take_local_rows(indptr, ids, values, rows, local_of):  # type: ignore[no-unt
 
 
 @compiled(fastmath=_FAST)
-def fit_squared_hinge(  # type: ignore[no-untyped-def]
-    indptr, ids, values, signs, cost, tolerance, max_epochs, seed, weights, alpha, active
+def fit_squared_hinges(  # type: ignore[no-untyped-def]
+    indptr, ids, values, signs, cost, tolerance, max_epochs, seed, weights, alpha
 ):
-    """Fit a linear classifier with the squared hinge loss by dual coordinate descent (Hsieh et al. 2008).
+    """Fit k linear classifiers with the squared hinge loss by dual coordinate descent (Hsieh et al. 2008).
 
-        min |w|^2 / 2 + cost sum_i max(0, 1 - signs[i] w.x_i)^2
+        min |w_c|^2 / 2 + cost sum_i max(0, 1 - signs[i, c] w_c.x_i)^2          for each c < k
 
     Each row has a constant feature 1, whose weight comes last. Rows are visited in a new random order in each epoch. A
-    row whose multiplier is 0, and whose gradient is larger than all projected ones of the epoch before, is not visited
-    again. Epochs end when projected gradients differ by less than the tolerance.
+    visit improves all k classifiers: a row is read once for all of them, and sums over its features are vectorised over
+    classifiers. Epochs end when the projected gradients of each classifier differ by less than the tolerance.
 
-    Shapes: signs, alpha, active (n), weights (f + 1)
+    Shapes: signs (n, k) int8, weights (f + 1, k) and alpha (n, k) of zeros
     """
-    size, constant = len(signs), len(weights) - 1
-    diagonal, one = np.float32(0.5) / cost, np.float32(1)
-    state, bound = np.uint64(seed) * _LCG_FACTOR + _LCG_STEP, np.float32(np.inf)
-    weights[:] = 0
-    for i in range(size):
-        alpha[i], active[i] = 0, i
+    n, k = alpha.shape
+    constant = len(weights) - 1
+    diagonal, one, zero, infinity = np.float32(0.5) / cost, np.float32(1), np.float32(0), np.float32(np.inf)
+    state = np.uint64(seed) * _LCG_FACTOR + _LCG_STEP
+    order, inverse_norms, changed = np.arange(n), np.empty(n, np.float32), np.empty(k, np.int64)
+    margins, changes = np.empty(k, np.float32), np.empty(k, np.float32)
+    largest, smallest = np.empty(k, np.float32), np.empty(k, np.float32)
+    for i in range(n):
+        squared_norm = one + diagonal
+        for j in range(indptr[i], indptr[i + 1]):
+            squared_norm += values[j] * values[j]
+        inverse_norms[i] = one / squared_norm
     for _ in range(max_epochs):
-        largest, smallest = -np.float32(np.inf), np.float32(np.inf)
-        for i in range(size):
+        for i in range(n):
             state = state * _LCG_FACTOR + _LCG_STEP
-            other = i + np.int64((state >> np.uint64(33)) % np.uint64(size - i))
-            active[i], active[other] = active[other], active[i]
-        at = 0
-        while at < size:
-            i = active[at]
-            margin, squared_norm = weights[constant], one
-            for j in range(indptr[i], indptr[i + 1]):
-                margin += weights[ids[j]] * values[j]
-                squared_norm += values[j] * values[j]
-            sign, old = signs[i], alpha[i]
-            gradient = sign * margin - one + diagonal * old
-            projected = gradient
-            if old == 0 and gradient > 0:
-                if gradient > bound:
-                    size -= 1
-                    active[at], active[size] = active[size], active[at]
-                    continue
-                projected = np.float32(0)
-            largest, smallest = max(largest, projected), min(smallest, projected)
-            if projected != 0:
-                alpha[i] = max(old - gradient / (squared_norm + diagonal), np.float32(0))
-                change = (alpha[i] - old) * sign
-                for j in range(indptr[i], indptr[i + 1]):
-                    weights[ids[j]] += change * values[j]
-                weights[constant] += change
-            at += 1
-        if size == 0 or largest - smallest <= tolerance:
+            other = i + np.int64((state >> np.uint64(33)) % np.uint64(n - i))
+            order[i], order[other] = order[other], order[i]
+        largest[:], smallest[:] = -infinity, infinity
+        for i in order:
+            j, last, bias = indptr[i], indptr[i + 1], weights[constant]
+            for c in range(k):
+                margins[c] = bias[c]
+            while j + 4 <= last:
+                a, b, d, e = weights[ids[j]], weights[ids[j + 1]], weights[ids[j + 2]], weights[ids[j + 3]]
+                s, t, u, v = values[j], values[j + 1], values[j + 2], values[j + 3]
+                for c in range(k):
+                    margins[c] += s * a[c] + t * b[c] + u * d[c] + v * e[c]
+                j += 4
+            while j < last:
+                a, s = weights[ids[j]], values[j]
+                for c in range(k):
+                    margins[c] += s * a[c]
+                j += 1
+            row_alpha, row_signs = alpha[i], signs[i]
+            for c in range(k):
+                sign, old = np.float32(row_signs[c]), row_alpha[c]
+                gradient = sign * margins[c] - one + diagonal * old
+                row_alpha[c] = max(old - gradient * inverse_norms[i], zero)
+                changes[c] = (row_alpha[c] - old) * sign
+                projected = gradient if old > zero else min(gradient, zero)
+                largest[c], smallest[c] = max(largest[c], projected), min(smallest[c], projected)
+            n_changed = 0
+            for c in range(k):
+                changed[n_changed] = c
+                n_changed += changes[c] != zero
+            if MANY_CHANGES * n_changed > k:
+                for j in range(indptr[i], last):
+                    a, s = weights[ids[j]], values[j]
+                    for c in range(k):
+                        a[c] += s * changes[c]
+                for c in range(k):
+                    bias[c] += changes[c]
+            else:
+                for u in range(n_changed):
+                    c = changed[u]
+                    for j in range(indptr[i], last):
+                        weights[ids[j], c] += values[j] * changes[c]
+                    bias[c] += changes[c]
+        if (largest - smallest).max() <= tolerance:
             break
-        bound = largest if largest > 0 else np.float32(np.inf)
 
 
 @compiled(fastmath=_FAST)

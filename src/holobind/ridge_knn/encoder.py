@@ -19,7 +19,7 @@ from torch import Tensor
 from holobind._threads import by_rows
 from holobind._types import CsrArray, FloatArray, IntArray
 from holobind.codebooks import OrbitCodebook
-from holobind.data.csr import from_arrays, idf_weights, scale_columns
+from holobind.data.csr import column_counts, from_arrays, idf_weights
 from holobind.ridge_knn._kernels import add_int8_product, add_int8_row_sums, add_slices, add_sparse, quantise_rows
 from holobind.ridge_knn.forest import Forest
 from holobind.ridge_knn.knn_index import N_NEIGHBOURS, KnnIndex
@@ -44,9 +44,10 @@ class Encoder:
 
     network    where they come from
     with_knn   whether `encode` is to search neighbours; with False, it has no kNN term
+    label_counts   by which rare labels are boosted; by default those of the network's training rows
     """
 
-    def __init__(self, network: "RidgeKnn", with_knn: bool = True) -> None:
+    def __init__(self, network: "RidgeKnn", with_knn: bool = True, label_counts: IntArray | None = None) -> None:
         if network.one_hot:
             self.weight_levels, self.weight_scales = _quantised(network.weights().numpy())
         else:
@@ -54,12 +55,12 @@ class Encoder:
             self.weight_scales = (network.scales.float() / 2).cpu().numpy()
         self.bias, self.codebook = network.bias.float().cpu().numpy(), network.codebook()
         self.similarity_power, self.knn_weight = network.similarity_power, network.knn_weight
-        self.X, labels = network.training_rows()
-        counts = np.bincount(labels.indices, minlength=labels.shape[1])
-        self.Y = scale_columns(labels, rare_label_weights(counts, network.rare_label_boost))
+        self.X, self.Y = network.training_rows()[0], network.targets(label_counts)
         n, d = self.X.shape[0], network.out_features
         # Pages of an empty array that are never written take no memory.
-        self.residuals = np.empty((n, d), np.int8) if n * d <= MAX_KNN_TABLE_BYTES else None
+        self.residuals = (
+            np.empty((n, d), np.int8) if n * d <= min(MAX_KNN_TABLE_BYTES, network.max_table_bytes) else None
+        )
         self.residual_scales, self.residual_known = np.empty(n, np.float32), np.zeros(n, bool)
         self.forest, self.forest_weight = network.forest, network.forest_weight
         self.split_levels = None if self.forest is None else self.forest.split_levels()
@@ -68,17 +69,22 @@ class Encoder:
         if with_knn and network.knn_weight:
             self.knn_search = self.build_knn_search(network.idf_power, with_forest=self.forest is not None)
 
-    def build_knn_search(self, idf_power: float, with_forest: bool) -> KnnSearch | None:
+    def build_knn_search(
+        self, idf_power: float, with_forest: bool, feature_counts: tuple[IntArray, int] | None = None
+    ) -> KnnSearch | None:
         """A search for the training rows nearest to given rows; None if there is no row to find.
 
         idf_power     power of the features' idf weights in the cosine
         with_forest   leave rows with few features out, as queries and as neighbours
+        feature_counts   numbers of rows with each feature, and of rows; by default those of the training rows
         """
         min_features = MIN_FEATURES_WITH_FOREST if with_forest else 0
         indexed = np.flatnonzero(np.diff(self.X.indptr) >= min_features)
         if not len(indexed):
             return None
-        index = KnnIndex(self.X[indexed], idf_weights(self.X, idf_power))
+        counts, n_rows = (column_counts(self.X), self.X.shape[0]) if feature_counts is None else feature_counts
+        rows = self.X if len(indexed) == self.X.shape[0] else self.X[indexed]
+        index = KnnIndex(rows, idf_weights(counts, n_rows, idf_power))
 
         def search(X: CsrArray) -> Neighbours:
             similarities, neighbours = index.search(X, N_NEIGHBOURS, min_features)
@@ -115,8 +121,17 @@ class Encoder:
         values = X.data * (self.weight_scales * np.float32(weight))[X.indices]
         return _weighted_rows(X.indptr, X.indices, values, self.weight_levels)
 
-    def knn_term(self, neighbours: Neighbours, similarity_power: float, weight: float) -> AddTerm:
+    def knn_term(
+        self,
+        neighbours: Neighbours,
+        similarity_power: float,
+        weight: float,
+        local: Callable[[IntArray], tuple[IntArray, NDArray[np.bool_]]] | None = None,
+    ) -> AddTerm:
         """weight times the mean residual of the neighbours, weighted by powers of their similarities.
+
+        local   training rows from the neighbours' indices, and whether they are rows of this network: residuals of
+                others are left out
 
         Shapes: 2 x (n, k)
         """
@@ -124,6 +139,10 @@ class Encoder:
         table, scales = self.residuals, self.residual_scales
         has_neighbours = similarities[:, 0] > 0
         ids = ids[has_neighbours]
+        weights = similarity_weights(similarities[has_neighbours], similarity_power)
+        if local is not None:
+            ids, is_own = local(ids)
+            weights = weights * is_own
         if table is None:
             used, ids = np.unique(ids, return_inverse=True)
             table, scales = self._residuals(used)
@@ -133,7 +152,6 @@ class Encoder:
                 table[new], scales[new] = self._residuals(new)
                 self.residual_known[new] = True
         indptr = np.append(0, np.cumsum(np.where(has_neighbours, similarities.shape[1], 0)))
-        weights = similarity_weights(similarities[has_neighbours], similarity_power)
         values = weights * np.float32(weight) * scales[ids]
         return _weighted_rows(indptr, ids.ravel(), values.ravel(), table)
 

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
-from holobind._types import CsrArray, IntArray
+from holobind._types import CsrArray, IntArray, RowIndex
 
 NEAR_DUPLICATE_COSINE = 0.9  # of a row and its nearest neighbour
 NORMAL_95 = 1.96  # standard errors to either side of a mean, in which it is with a probability of 95 %
@@ -27,6 +28,26 @@ class Estimate:
 
     def summary(self) -> dict[str, Any]:
         return {name: round(v, 3) if isinstance(v, float) else v for name, v in asdict(self).items()}
+
+
+@dataclass(frozen=True, eq=False)
+class HeldOut:
+    """The outputs of held-out rows by models of the other rows.
+
+    rows      (n) the held-out rows, one fold after the other
+    sizes     of the folds
+    counts    (folds, L) how many of the kept rows of each fold have each label
+    Y         (n, L) the labels of the held-out rows
+    outputs   (n, d) v of the rows
+    added     what label trees add to scores, and the labels: (n, m) each; None without trees
+    """
+
+    rows: RowIndex
+    sizes: list[int]
+    counts: NDArray[np.int64]
+    Y: CsrArray
+    outputs: Tensor
+    added: tuple[Any, Any] | None
 
 
 def estimate(values: NDArray[np.float64], groups: IntArray | None) -> Estimate:

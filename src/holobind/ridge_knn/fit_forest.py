@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from holobind._jit import compiled
 from holobind._threads import threaded
 from holobind._types import CsrArray, FloatArray, ProgressCallback
-from holobind.data.csr import idf_weights, normalise_rows, scale_columns
+from holobind.data.csr import column_counts, idf_weights, normalise_rows, scale_columns
 from holobind.ridge_knn._kernels import QUERY_NORM, quantise_queries
 from holobind.ridge_knn.forest import MAX_DEPTH, MAX_LEVEL, Forest
 
@@ -40,7 +40,8 @@ def fit_forest(
 ) -> Forest:
     """Train a forest on rows of norm 1 and label matrix of ones.  Shapes: X (n, f), Y (n, L)"""
     n, f = X.shape
-    labels = normalise_rows(scale_columns(Y, idf_weights(Y, LABEL_IDF_POWER)))  # drops labels that all rows have
+    idf = idf_weights(column_counts(Y), Y.shape[0], LABEL_IDF_POWER)
+    labels = normalise_rows(scale_columns(Y, idf))  # drops labels that all rows have
     leaf_rows = max(MIN_LEAF_ROWS, n // MAX_LEAVES)
     levels = quantise_queries(X.indptr, X.indices, X.data, np.ones(f, np.float32), 0.0)
 

@@ -14,11 +14,12 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from holobind._processes import ALONE, Processes
 from holobind._threads import threaded
 from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback
 from holobind.data.csr import binary_labels, checked_csr, normalise_rows
 from holobind.errors import DataError
-from holobind.ridge_knn._tree_kernels import fit_squared_hinge, nearest_centroids, take_local_rows
+from holobind.ridge_knn._tree_kernels import fit_squared_hinges, nearest_centroids, take_local_rows
 from holobind.ridge_knn.label_tree import MAX_CHILDREN, LabelTree
 
 MIN_INNER_LEVELS = 2
@@ -28,16 +29,27 @@ COST = 1.0  # of the squared hinge loss, for rows of norm 1
 TOLERANCE = 0.3  # of projected gradients
 MAX_EPOCHS = 20
 MIN_WEIGHT = 0.1  # smaller weights are not stored
-ROOT_TASK_CHILDREN = 4  # classifiers of the root that one task fits
+BLOCK_CHILDREN = 64  # classifiers that are fitted together, at most
+MAX_BLOCK_BYTES = 1 << 27  # of their signs and multipliers, unless those of 8 classifiers take more
+ROOT_TASK_CHILDREN = 32  # classifiers of the root that one task fits, at most
 
 Group = NDArray[np.int64]  # the labels below a node
+Task = tuple[int, int, int]  # a parent, and the first and last of its children
+N_ENTRY_ARRAYS = 5
 Entries = tuple[IntArray, NDArray[np.uint8], NDArray[np.int8], FloatArray, FloatArray]
 
 
 def fit_label_tree(
-    X: CsrArray, Y: CsrArray, *, seed: int = 0, on_progress: ProgressCallback | None = None
+    X: CsrArray,
+    Y: CsrArray,
+    *,
+    seed: int = 0,
+    processes: Processes = ALONE,
+    on_progress: ProgressCallback | None = None,
 ) -> LabelTree:
     """Fit a tree to rows of norm 1 and their labels; labels that no row has are not in it.
+
+    processes   that call it together with the same arguments: each fits the classifiers of some nodes
 
     Shapes: X (n, f), Y (n, L), with at least one label in Y
     """
@@ -55,20 +67,54 @@ def fit_label_tree(
     tasks = [
         (parent, first, min(first + step, len(groups)))
         for parent, groups in enumerate(children)
-        for step in (MAX_CHILDREN if parent else ROOT_TASK_CHILDREN,)
+        for step in (len(groups) if parent else _even_step(len(groups), ROOT_TASK_CHILDREN),)
         for first in range(0, len(groups), step)
     ]
-    results: list[list[Entries]] = [[] for _ in parents]
+    # Tasks are dealt out by their sizes, so that all processes have as much to do.
+    order = np.argsort([-task_size for task_size in _sizes(tasks, parents, rows_of_label)], kind="stable").tolist()
+    own = [tasks[i] for place, i in enumerate(order) if processes.takes(place)]
+    results: list[list[tuple[int, Entries]]] = [[] for _ in parents]
 
-    def fit(task: tuple[int, int, int]) -> tuple[int, Entries]:
+    def fit(task: Task) -> tuple[Task, Entries]:
         parent, first, last = task
-        return parent, fitter.fit(parent, parents[parent], children[parent], first, last)
+        return task, fitter.fit(parent, parents[parent], children[parent], first, last)
 
-    for done, (parent, entries) in enumerate(threaded(fit, tasks), 1):
-        results[parent].append(entries)
+    found: list[tuple[Task, Entries]] = []
+    for done, result in enumerate(threaded(fit, own), 1):
+        found.append(result)
         if on_progress:
-            on_progress("label tree", done / len(tasks))
-    return _pack(X.shape[1], n_labels, occurring[np.concatenate(levels[-1])], children, results, len(levels))
+            on_progress("label tree", done / len(own))
+    for (parent, first, _), entries in _from_all(found, processes):
+        results[parent].append((first, entries))
+    ordered = [[entries for _, entries in sorted(parts, key=lambda part: part[0])] for parts in results]
+    return _pack(X.shape[1], n_labels, occurring[np.concatenate(levels[-1])], children, ordered, len(levels))
+
+
+def _sizes(tasks: Sequence[Task], parents: Sequence[Group], rows_of_label: CsrArray) -> list[int]:
+    """The work of each task, about: rows below the parent times classifiers."""
+    counts = np.diff(rows_of_label.indptr)
+    rows = [int(counts[group].sum()) for group in parents]
+    return [rows[parent] * (last - first) for parent, first, last in tasks]
+
+
+def _from_all(found: list[tuple[Task, Entries]], processes: Processes) -> list[tuple[Task, Entries]]:
+    """The results of all processes."""
+    if processes.size == 1:
+        return found
+    tasks = np.array([task for task, _ in found], np.int64).reshape(-1, 3)
+    columns = [[np.asarray(entries[i]) for _, entries in found] for i in range(N_ENTRY_ARRAYS)]
+    lengths = np.array([[len(array) for array in column] for column in columns], np.int64).T.reshape(-1, N_ENTRY_ARRAYS)
+    all_tasks, all_lengths = processes.gather(tasks), processes.gather(lengths)
+    joined = []
+    for dtype, column in zip((np.int32, np.uint8, np.int8, np.float32, np.float32), columns, strict=True):
+        joined.append(processes.gather(np.concatenate([np.empty(0, dtype), *column]).astype(dtype, copy=False)))
+    results: list[tuple[Task, Entries]] = []
+    for rank in range(processes.size):
+        cuts = [np.split(joined[i][rank], np.cumsum(all_lengths[rank][:, i])[:-1]) for i in range(N_ENTRY_ARRAYS)]
+        for j, (parent, first, last) in enumerate(all_tasks[rank].tolist()):
+            features, child, levels, scales, biases = (cuts[i][j] for i in range(N_ENTRY_ARRAYS))
+            results.append(((parent, first, last), (features, child, levels, scales, biases)))
+    return results
 
 
 def _cluster(Z: CsrArray, rng: np.random.Generator) -> list[list[Group]]:
@@ -167,26 +213,46 @@ class _NodeFitter:
             indptr, ids, values, features = take_local_rows(X.indptr, X.indices, X.data, rows, self.scratch.local_of)
         position = self.scratch.position
         position[rows] = np.arange(len(rows))
-        signs, alpha, active = (np.empty(len(rows), dtype) for dtype in (np.float32, np.float32, np.int64))
-        W = np.empty((n_children, len(features) + 1), np.float32)
-        for c, labels in enumerate(children[first:last]):
-            signs[:] = -1
-            signs[position[self._rows(labels)]] = 1
-            seed = self.seed + MAX_CHILDREN * parent + first + c
-            settings = np.float32(COST), np.float32(TOLERANCE), MAX_EPOCHS, seed
-            fit_squared_hinge(indptr, ids, values, signs, *settings, W[c], alpha, active)
-        biases, W = W[:, -1].copy(), W[:, :-1]
-        scales = np.maximum(np.abs(W).max(1, initial=0) / 127, 1e-4).astype(np.float16).astype(np.float32)
-        by_feature, child = np.nonzero(np.abs(W.T) >= MIN_WEIGHT)
-        levels = np.rint(W[child, by_feature] / scales[child]).clip(-127, 127).astype(np.int8)
-        order = np.argsort(features[by_feature], kind="stable")
-        children_of_entries = (child + first).astype(np.uint8)
-        return features[by_feature][order], children_of_entries[order], levels[order], scales, biases
+        width = max(8, min(BLOCK_CHILDREN, MAX_BLOCK_BYTES // (5 * len(rows))))
+        parts: list[Entries] = []
+        step = _even_step(n_children, width)
+        for start in range(first, last, step):
+            block = children[start : min(start + step, last)]
+            k = -(-len(block) // 8) * 8  # as many as fill vectors; those behind the last child have no row
+            signs = np.full((len(rows), k), -1, np.int8)
+            for c, labels in enumerate(block):
+                signs[position[self._rows(labels)], c] = 1
+            W, alpha = np.zeros((len(features) + 1, k), np.float32), np.zeros(signs.shape, np.float32)
+            settings = np.float32(COST), np.float32(TOLERANCE), MAX_EPOCHS, self.seed + MAX_CHILDREN * parent + start
+            fit_squared_hinges(indptr, ids, values, signs, *settings, W, alpha)
+            parts.append(_entries(W[:, : len(block)], features, start))
+        return _joined(parts)
 
     def _rows(self, labels: Group) -> NDArray[np.int64]:
         """The rows of some labels; a row may come several times."""
         indptr, indices = self.rows_of_label.indptr, self.rows_of_label.indices
         return np.concatenate([indices[indptr[label] : indptr[label + 1]] for label in labels])
+
+
+def _even_step(n: int, most: int) -> int:
+    """The size of parts of n items that are nearly equal, and at most `most`."""
+    return -(-n // -(-n // most))
+
+
+def _entries(W: FloatArray, features: IntArray, first: int) -> Entries:
+    """The stored form of the classifiers of the children from `first` on.  Shapes: W (f + 1, k), features (f)"""
+    biases, W = W[-1].copy(), W[:-1]
+    scales = np.maximum(np.abs(W).max(0, initial=0) / 127, 1e-4).astype(np.float16).astype(np.float32)
+    by_feature, child = np.nonzero(np.abs(W) >= MIN_WEIGHT)
+    levels = np.rint(W[by_feature, child] / scales[child]).clip(-127, 127).astype(np.int8)
+    return features[by_feature], (child + first).astype(np.uint8), levels, scales, biases
+
+
+def _joined(parts: Sequence[Entries]) -> Entries:
+    """The entries of several blocks of children as one, by ascending features."""
+    features, child, levels, scales, biases = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    order = np.argsort(features, kind="stable")
+    return features[order], child[order], levels[order], scales, biases
 
 
 def _pack(
@@ -199,10 +265,9 @@ def _pack(
 ) -> LabelTree:
     parts: list[list[NDArray[np.generic]]] = [[] for _ in range(6)]
     for entries in results:
-        features, child, levels, scales, biases = (np.concatenate(arrays) for arrays in zip(*entries, strict=True))
-        order = np.argsort(features, kind="stable")
+        features, child, levels, scales, biases = _joined(entries)
         distinct, counts = np.unique(features, return_counts=True)
-        for part, array in zip(parts, (distinct, counts, child[order], levels[order], scales, biases), strict=True):
+        for part, array in zip(parts, (distinct, counts, child, levels, scales, biases), strict=True):
             part.append(array)
     features, counts, child, levels, scales, biases = (np.concatenate(part) for part in parts)
     tree = LabelTree(

@@ -26,7 +26,8 @@ labels compensate for it. The model is linear in its targets, so each label's sc
 vector, and prediction needs no other change.
 """
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -39,20 +40,24 @@ from holobind import algebra
 from holobind._types import CsrArray, FloatArray, IntArray, RowIndex
 from holobind.codebooks import OneHotCodebook, OrbitCodebook
 from holobind.data.batches import Examples, SparseBatch, SparseExamples
-from holobind.data.csr import checked_csr, from_arrays
+from holobind.data.csr import checked_csr, column_counts, from_arrays, scale_columns
 from holobind.errors import OptionError
 from holobind.networks.base import Network
 from holobind.ridge_knn._module import FixedDtypeModule
-from holobind.ridge_knn.encoder import Encoder
+from holobind.ridge_knn.encoder import Encoder, rare_label_weights
 from holobind.ridge_knn.forest import TOP_SPLITS, Forest
 from holobind.ridge_knn.label_tree import COMPRESSED_TREE_TENSORS, LabelTree, search_trees
-from holobind.ridge_knn.quantise import STEPS, dequantise, quantise
+from holobind.ridge_knn.quantise import STEPS, dequantise, quantise_blocks
+from holobind.ridge_knn.update_state import UpdateState
 
 # Memory of the tables of an `Encoder`, with the temporary arrays they are computed by: bytes for each stored feature,
 # label and row, for each element of a leaf value, and for each leaf of a row.
 ENTRY_BYTES, LABEL_BYTES, ROW_BYTES, LEAF_VALUE_BYTES, LEAF_ID_BYTES = 64, 32, 64, 9, 40
 MAX_LABEL_TREES = 8
+WEIGHT_BLOCK_ROWS = 1 << 13  # of W, which are rotated and quantised at a time
 MAX_FOUR_BIT_WEIGHTS = 1 << 21  # larger matrices get two bits a weight; smaller ones would lose 0.25 points by that
+
+WeightBlocks = Iterable[Tensor]
 
 
 class RidgeKnn(FixedDtypeModule, Network):
@@ -70,6 +75,7 @@ class RidgeKnn(FixedDtypeModule, Network):
     forest, forest_weight   `Forest.config()` of the trees, and their weight, from 0 to 1
     label_trees             `LabelTree.config()` of each label tree
     tree_weight             weight of log-probabilities of label trees; 0 without any
+    learning_on             `UpdateState.config()` of what updates need, if it is kept (`update`)
     seed                    of the codebook
     """
 
@@ -104,6 +110,7 @@ class RidgeKnn(FixedDtypeModule, Network):
         forest_weight: float = 0.0,
         label_trees: Sequence[dict[str, Any]] = (),
         tree_weight: float = 0.0,
+        learning_on: dict[str, Any] | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -141,6 +148,10 @@ class RidgeKnn(FixedDtypeModule, Network):
         self.forest = Forest(n_features, **forest) if forest else None
         self.label_trees = nn.ModuleList(LabelTree(n_features, n_labels, **config) for config in label_trees)
         self.tree_weight = float(tree_weight)
+        self.learning_on: UpdateState | None = None
+        if learning_on is not None:
+            columns = min(n_labels, out_features)
+            self.learning_on = UpdateState(rows, n_features + 1, columns, n_labels, **learning_on)
         buffers = {
             "codes": torch.zeros(n_features, -(-out_features * bits // 8), dtype=torch.uint8),
             "scales": torch.zeros(n_features, dtype=torch.float16),
@@ -153,12 +164,13 @@ class RidgeKnn(FixedDtypeModule, Network):
         }
         for name, buffer in buffers.items():
             self.register_buffer(name, buffer)
+        self.max_table_bytes = sys.maxsize  # of residuals that are kept, where memory is bounded
         self._encoder: Encoder | None = None
 
     @classmethod
     def from_weights(
         cls,
-        W: Tensor,
+        W: Tensor | WeightBlocks,
         bias: Tensor,
         X: CsrArray,
         Y: CsrArray,
@@ -171,15 +183,20 @@ class RidgeKnn(FixedDtypeModule, Network):
         forest_weight: float = 0.0,
         label_trees: Sequence[LabelTree] = (),
         tree_weight: float = 0.0,
+        learning_on: UpdateState | None = None,
         seed: int = 0,
     ) -> Self:
-        """Pack a ridge regression and its training rows.  Shapes: W (f, d), bias (d), X (n, f), Y (n, L)"""
-        bits = 4 if W.numel() <= MAX_FOUR_BIT_WEIGHTS else 2
-        if not knn_weight and not forest_weight:
+        """Pack a ridge regression and its training rows; W is a matrix, or blocks of its rows.
+
+        Shapes: W (f, d), bias (d), X (n, f), Y (n, L)
+        """
+        n_features, dim = X.shape[1], len(bias)
+        bits = 4 if n_features * dim <= MAX_FOUR_BIT_WEIGHTS else 2
+        if not knn_weight and not forest_weight and learning_on is None:
             X, Y = X[:0], Y[:0]
         forest, label_trees = forest if forest_weight else None, label_trees if tree_weight else ()
         network = cls(
-            X.shape[1], W.shape[1], Y.shape[1],
+            n_features, dim, Y.shape[1],
             rows=X.shape[0], entries=X.nnz, labels=Y.nnz,
             similarity_power=similarity_power, knn_weight=knn_weight, idf_power=idf_power,
             rare_label_boost=rare_label_boost, bits=bits,
@@ -187,7 +204,11 @@ class RidgeKnn(FixedDtypeModule, Network):
             label_trees=[tree.config() for tree in label_trees], tree_weight=tree_weight, seed=seed,
         )  # fmt: skip
         network.forest, network.label_trees = forest, nn.ModuleList(label_trees)
-        network.codes, network.scales = quantise(algebra.bind(W, network._key()) if network.one_hot else W, bits)
+        network.learning_on = learning_on
+        blocks = W.split(WEIGHT_BLOCK_ROWS) if isinstance(W, Tensor) else W
+        key = network._key() if network.one_hot else None
+        rotated = (block if key is None else algebra.bind(block, key) for block in blocks)
+        network.codes, network.scales = quantise_blocks(rotated, bits)
         network.bias = bias.detach().clone()
         network.row_offsets, network.label_offsets = (torch.from_numpy(A.indptr.astype(np.int64)) for A in (X, Y))
         network.row_ids, network.label_ids = pack_ids(X), pack_ids(Y)
@@ -247,6 +268,22 @@ class RidgeKnn(FixedDtypeModule, Network):
             from_arrays(*X, (n, self.n_features), canonical=False),
             from_arrays(*Y, (n, self.n_labels), canonical=False),
         )
+
+    def targets(self, label_counts: IntArray | None = None) -> CsrArray:
+        """Label sets of the training rows times lengths of target vectors; minus these where a label was rejected.
+
+        label_counts   by which rare labels are boosted; by default those of the training rows
+
+        Shapes: -> (n, L)
+        """
+        Y = self.training_rows()[1]
+        if self.learning_on is None:
+            counts = column_counts(Y) if label_counts is None else label_counts
+            return scale_columns(Y, rare_label_weights(counts, self.rare_label_boost))
+        return scale_columns(Y + self.learning_on.rejections(), self.learning_on.label_weights.cpu().numpy())
+
+    def free_labels(self) -> list[int]:
+        return [] if self.learning_on is None else [int(i) for i in self.learning_on.free_labels]
 
     def weights(self) -> Tensor:
         """W in float32, on the CPU.  Shapes: -> (f, d)"""
@@ -315,6 +352,7 @@ class RidgeKnn(FixedDtypeModule, Network):
             "forest_weight": self.forest_weight,
             "label_trees": [tree.config() for tree in self.trees()],
             "tree_weight": self.tree_weight,
+            **({} if self.learning_on is None else {"learning_on": self.learning_on.config()}),
             "seed": self.seed,
         }
 
@@ -331,6 +369,8 @@ class RidgeKnn(FixedDtypeModule, Network):
             self.forest.check_loaded()
         for tree in self.trees():
             tree.check_loaded()
+        if self.learning_on is not None:
+            self.learning_on.check_loaded()
 
     def working_bytes(self) -> int:
         """The memory, about, of the tables that are built from the stored rows and trees before the first output."""

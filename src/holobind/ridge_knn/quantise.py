@@ -9,6 +9,8 @@ spread over all d directions and is independent from feature to feature, so it i
 L > d labels. Bits are better spent on a larger d and on more features.
 """
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
@@ -30,6 +32,12 @@ def quantise(W: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     for i in range(1, per_byte):
         packed |= codes[:, i::per_byte] << i * bits
     return packed, scales
+
+
+def quantise_blocks(blocks: Iterable[Tensor], bits: int) -> tuple[Tensor, Tensor]:
+    """`quantise` of a matrix that is given as blocks of rows, in the memory of a few of them."""
+    codes, scales = zip(*(quantise(W, bits) for W in blocks), strict=True)
+    return torch.cat(codes), torch.cat(scales)
 
 
 def unpack_levels(codes: Tensor, dim: int, bits: int) -> Tensor:

@@ -14,16 +14,16 @@ solved by conjugate gradients on blocks of columns that stay in the cache, and l
 """
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array, hstack
 from torch import Tensor
 
 from holobind._checks import one_of, positive
+from holobind._processes import ALONE, Processes
 from holobind._threads import num_threads
 from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback
 from holobind.codebooks.base import Codebook
@@ -31,6 +31,7 @@ from holobind.codebooks.registry import default_dim  # noqa: F401 - the size tha
 from holobind.data.csr import binary_labels, checked_csr
 from holobind.errors import OptionError, ShapeError
 from holobind.ridge_knn._ridge_solvers import CholeskySolver, ConjugateGradientSolver, RidgeProblem, RidgeSolver
+from holobind.ridge_knn.row_operator import RowOperator
 
 DEFAULT_MEMORY = 1 << 30  # bytes
 DEFAULT_TOLERANCE = 0.05  # of the relative residual; the model with kNN chooses its own
@@ -38,6 +39,7 @@ MAX_CHOLESKY_UNKNOWNS = 2500  # above, conjugate gradients are faster (benchmark
 MAX_SINGLE_THREAD_UNKNOWNS = 2048  # up to here, a second thread saves 17 % of the time for 33 % more processor time
 FIRST_TOLERANCE, MIN_TOLERANCE, TOLERANCE_STEP = 0.3, 0.01, 10**0.5  # where the tolerance is chosen
 MIN_TOLERANCE_GAIN = 0.3  # points of nDCG@5 for which the tolerance is made smaller by a step
+X_BYTES = 8  # of an entry of X
 L2_STEP = 10**0.5  # ratio of neighbouring penalties in the search
 MAX_L2_STEPS = 6  # from the start of the search, to either side
 
@@ -57,6 +59,8 @@ class RidgeSolution:
     seconds     wall time of the whole, with the choice of l2
     validation  (l2, nDCG@5 in percent) for every l2 that was tried, in order of l2
     steps       (tolerance, l2) of each tolerance that was chosen in turn, the last of which is that of the solution
+    plan        estimated seconds of one processor with the rows and with the Gram matrix; empty if not compared
+    unknowns    W with the constant feature's weights as its last row, if there is one: `weights` is a view of it
     """
 
     weights: Tensor
@@ -70,6 +74,17 @@ class RidgeSolution:
     seconds: float
     validation: list[tuple[float, float]]
     steps: list[tuple[float, float]]
+    plan: dict[str, float] = field(default_factory=dict)
+    unknowns: FloatArray | None = None
+
+    def weight_blocks(self, codebook: Codebook, processes: Processes, height: int) -> Iterator[Tensor]:
+        """W with the codebook's dimensions as columns, `height` rows at a time, from the columns of all processes."""
+        for W in self.weights.split(height):
+            yield _all_columns(W, codebook, processes)
+
+    def full_bias(self, codebook: Codebook, processes: Processes) -> Tensor:
+        """The bias with the codebook's dimensions, from those of all processes."""
+        return _all_columns(self.bias[None], codebook, processes)[0]
 
     def __str__(self) -> str:
         warning = "" if self.converged else "; NOT CONVERGED: allow more iterations or a larger l2"
@@ -92,6 +107,14 @@ class RidgeSolution:
         }
 
 
+def _all_columns(W: Tensor, codebook: Codebook, processes: Processes) -> Tensor:
+    """Shapes: (n, own columns) -> (n, d)"""
+    if processes.size == 1:
+        return W
+    W = torch.from_numpy(np.concatenate(processes.gather(W.T.contiguous().numpy()))).T.contiguous()
+    return codebook.weighted_sum(W).detach() if codebook.n_labels <= codebook.dim else W
+
+
 def solve_ridge(
     X: CsrArray,
     Y: CsrArray,
@@ -109,6 +132,9 @@ def solve_ridge(
     seed: int = 0,
     groups: IntArray | None = None,
     start: RidgeSolution | None = None,
+    overwrite_start: bool = False,
+    processes: Processes = ALONE,
+    shard_rows: bool | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> RidgeSolution:
     """Solve for W and the bias; choose l2 if none is given.
@@ -123,12 +149,18 @@ def solve_ridge(
                     before 0.05 on most data; comparisons with other solvers want 1e-5. None: start at 0.3, and go on
                     while held-out rows gain.
     system, direct  "primal" or "dual", and whether to factor; by default the cheaper way
-    memory          bytes, about, in addition to X, its transpose, W, and in the search for l2 a second W
+    memory          bytes, about, in addition to X and W
     seed            of the held-out rows
     groups          ids from 0 on: l2 and the tolerance are chosen on held-out groups instead of rows
     start           a solution of nearly the same system, which saves iterations of conjugate gradients
+    overwrite_start   use its memory for the new solution
+    processes       that call it together with the same arguments. Each gets the weights and the bias of its share of
+                    the columns: of d, or where L <= d of the L labels, whose weights are then not yet encoded
+    shard_rows      whether they share the rows as well: each then reads only its own, and every product is exchanged.
+                    By default where X takes more than `memory`
 
-    The number of threads (torch's) changes the result only where the system is factored, and there by rounding.
+    The arrays of X may be mapped from a file. Rows of weight 0 are not copied, but skipped. The number of threads
+    (torch's) changes the result only where the system is factored, and there by rounding.
 
     Shapes: X (n, f), Y (n, L), weights (n), label_weights (L), groups (n) -> W (f, d), bias (d)
     """
@@ -136,41 +168,52 @@ def solve_ridge(
     _check_options(l2, bias, tolerance, max_iterations, system, memory)
     groups = _check_groups(groups, X.shape[0], weights)
     X, Y, row_roots, label_values = _check_data(X, Y, codebook, weights, label_weights)
-    mean_square = float(X.data @ X.data) / X.shape[0] or 1.0
-    constant = bias * mean_square**0.5
-    if bias:
-        X = csr_array(hstack([X, csr_array(np.full((X.shape[0], 1), constant, np.float32))]))
-    if direct is None:
-        direct = min(X.shape) <= MAX_CHOLESKY_UNKNOWNS and 16 * min(X.shape) ** 2 <= memory
-    # The diagonal preconditions the primal better: at f = 3 n both take the same time, at f = 8 n the dual takes half.
-    system = system or ("primal" if X.shape[1] <= (1 if direct else 4) * X.shape[0] else "dual")
     report = on_progress or (lambda *_: None)
-    problem = RidgeProblem(X, Y, codebook, row_roots, label_values, system == "dual", memory, report, groups)
+    n_rows = X.shape[0] if row_roots is None else int(np.count_nonzero(row_roots))
+    shard_rows = X_BYTES * int(X.indptr[-1]) > memory if shard_rows is None else shard_rows
+    mean_square = _mean_square(X, row_roots, processes if shard_rows else ALONE) or 1.0
+    constant = bias * mean_square**0.5
+    shape = n_rows, X.shape[1] + bool(bias)
+    if direct is None:
+        direct = min(shape) <= MAX_CHOLESKY_UNKNOWNS and 16 * min(shape) ** 2 <= memory
+    # The diagonal preconditions the primal better: at f = 3 n both take the same time, at f = 8 n the dual takes half.
+    system = system or ("primal" if shape[1] <= (1 if direct else 4) * n_rows else "dual")
+    problem = RidgeProblem(
+        X, Y, codebook, row_roots, label_values, constant, system == "dual", memory, report, groups, processes,
+        shard_rows and processes.size > 1,
+    )  # fmt: skip
     first_guess = None
     if start is not None and not problem.dual and not problem.targets_are_labels:
-        wanted = X.shape[1] - bool(bias), codebook.dim
+        first, last = problem.own_columns
+        wanted = X.shape[1], last - first
         if start.weights.shape != wanted or start.bias.shape != wanted[1:]:
             raise ShapeError(
                 f"solve_ridge: start has weights of shape {tuple(start.weights.shape)} and a bias of shape "
                 f"{tuple(start.bias.shape)}; a solution of this system has {wanted} and {wanted[1:]}"
             )
-        first_guess = _primal_unknowns(start, constant if bias else None)
-    single_thread = direct and min(X.shape) <= MAX_SINGLE_THREAD_UNKNOWNS
+        first_guess = _primal_unknowns(start, constant, overwrite_start)
+    single_thread = direct and min(shape) <= MAX_SINGLE_THREAD_UNKNOWNS
     with num_threads(1 if single_thread else torch.get_num_threads()):
         solver: RidgeSolver
         if direct:
             solver = CholeskySolver(problem)
         else:
             solver = ConjugateGradientSolver(problem, max_iterations, seed, first_guess)
-        steps, validation = _choose(solver, l2, tolerance, mean_square, can_validate=X.shape[0] > 1)
+        steps, validation = _choose(solver, l2, tolerance, mean_square, can_validate=n_rows > 1)
         used, l2 = steps[-1]
         solution, iterations, residual = solver.solve(l2, used)
-        W = problem.weights(solution)
+        unknowns = problem.primal(solution)
+        if direct:
+            first, last = problem.own_columns
+            unknowns = unknowns[:, first:last]
+        W = torch.from_numpy(unknowns)
+        if problem.targets_are_labels and processes.size == 1:
+            W = codebook.weighted_sum(W).detach()
     return RidgeSolution(
         weights=W[:-1] if bias else W,
         bias=W[-1] * constant if bias else W.new_zeros(W.shape[1]),
         l2=l2,
-        system=f"{system}, {'factored' if direct else 'conjugate gradients'}",
+        system=f"{system}, {solver.name}",
         iterations=iterations,
         residual=residual,
         tolerance=used if solver.has_tolerance else tolerance,
@@ -178,17 +221,28 @@ def solve_ridge(
         seconds=time.perf_counter() - started,
         validation=validation,
         steps=steps,
+        plan=solver.costs,
+        unknowns=W.numpy(),
     )
 
 
-def _primal_unknowns(start: RidgeSolution, constant: float | None) -> FloatArray:
+def _primal_unknowns(start: RidgeSolution, constant: float, overwrite: bool) -> FloatArray:
     """The unknowns of the primal system from a solution; those of the constant feature come last."""
     n, d = start.weights.shape
-    W = np.empty((n + (constant is not None), d), np.float32)
-    W[:n] = start.weights.numpy()
-    if constant is not None:
+    W = start.unknowns if overwrite else None
+    if W is None or W.shape != (n + bool(constant), d):
+        W = np.empty((n + bool(constant), d), np.float32)
+        W[:n] = start.weights.numpy()
+    if constant:  # which may be another one
         W[n] = start.bias.numpy() / constant
     return W
+
+
+def _mean_square(X: CsrArray, row_roots: FloatArray | None, processes: Processes) -> float:
+    """The mean squared norm of the rows that have a weight."""
+    present = None if row_roots is None else (row_roots > 0).astype(np.float32)
+    squares = float(RowOperator(X, present, 0.0, processes).squares().sum(dtype=np.float64))
+    return squares / (X.shape[0] if present is None else int(np.count_nonzero(present)))
 
 
 def _choose(
@@ -258,7 +312,7 @@ def _check_options(
 def _check_data(
     X: CsrArray, Y: CsrArray, codebook: Codebook, weights: FloatArray | None, label_weights: FloatArray | None
 ) -> tuple[CsrArray, CsrArray, FloatArray | None, FloatArray | None]:
-    """X in float32 and Y of ones, both without rows of weight 0, the roots of the rows' weights, and label weights."""
+    """X in float32 and Y of ones, the roots of the rows' weights, and label weights."""
     X, Y = (checked_csr(matrix, f"solve_ridge: {name}") for name, matrix in (("X", X), ("Y", Y)))
     if X.shape[0] != Y.shape[0] or X.shape[0] == 0:
         raise ShapeError(
@@ -272,22 +326,22 @@ def _check_data(
     label_values = _check_weights("label_weights", label_weights, Y.shape[1])
     if row_roots is not None:
         row_roots = np.sqrt(row_roots)
-        X, Y, row_roots = X[row_roots > 0], Y[row_roots > 0], row_roots[row_roots > 0]
-        if not len(row_roots):
+        if not row_roots.any():
             raise OptionError("solve_ridge: all weights are 0; at least one must be positive")
     return X, Y, row_roots, label_values
 
 
 def _check_groups(groups: IntArray | None, n: int, weights: FloatArray | None) -> IntArray | None:
-    """Groups without those of rows of weight 0; None where they are one group."""
+    """Groups; None where all rows that have a weight are of one group."""
     if groups is None:
         return None
     groups = np.asarray(groups)
     if groups.shape != (n,) or groups.dtype.kind not in "iu" or (n and groups.min() < 0):
         raise ShapeError(f"solve_ridge: groups must be {n} ids, 0 or larger; got {groups.dtype} {groups.shape}")
+    present = groups
     if weights is not None and len(weights) == n:
-        groups = groups[np.asarray(weights) > 0]
-    return groups if len(groups) and (groups != groups[0]).any() else None
+        present = groups[np.asarray(weights) > 0]
+    return groups if len(present) and (present != present[0]).any() else None
 
 
 def _check_weights(name: str, weights: FloatArray | None, n: int) -> FloatArray | None:

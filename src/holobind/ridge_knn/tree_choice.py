@@ -10,6 +10,7 @@ from holobind._types import CsrArray, FloatArray, IntArray
 from holobind.codebooks import Codebook
 from holobind.heads.added_scores import AddedScores
 from holobind.metrics import ndcg_at_k
+from holobind.ridge_knn.candidates import Candidates
 
 N_LABEL_TREES = 2
 MIN_ROWS_FOR_TREES = 1000
@@ -49,10 +50,13 @@ def choose_trees(
     """
     values, labels = found
     k = min(5, codebook.n_labels)
+    # With any weight, the top k is among these labels: trees only raise scores (`AddedScores`).
+    candidates = Candidates(torch.cat([torch.from_numpy(labels), codebook.top_k(v, k)[1]], 1))
+    scores_without = candidates.scores(codebook, v)
+    raised = torch.from_numpy(np.pad(values, ((0, 0), (0, k)))).gather(1, candidates.order)
 
     def ndcg(weight: float) -> float:
-        added = (np.float32(weight) * values, labels) if weight else None
-        return float(ndcg_at_k(Y, top_k_with_trees(codebook, v, k, added)[1].numpy())[-1])
+        return float(ndcg_at_k(Y, candidates.best(scores_without + weight * raised, k).numpy())[-1])
 
     without, scores = ndcg(0.0), {weight: ndcg(weight) for weight in TREE_WEIGHTS}
     best = max(scores, key=lambda weight: scores[weight])

@@ -1,6 +1,7 @@
 """What values an option takes: a description, and a test of a value that is not None."""
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -11,6 +12,7 @@ from holobind.errors import OptionError
 
 TrainableVector = Literal["present", "missing", "labels"]
 METRICS = ("P", "nDCG", "R")  # each with a @k
+MIN_MEMORY = 256 * 10**6  # bytes; Python with torch takes as many
 MAX_SIZE = 2**28  # the number of bytes of a layer between two such sizes fits in 64 bits
 
 
@@ -73,11 +75,22 @@ VECTORS = AllowedValues(
         isinstance(value, Sequence) and not isinstance(value, str) and set(value) <= {*get_args(TrainableVector)}
     ),
 )
+MEMORY = AllowedValues(
+    "a number of bytes from 256MB on with its unit, such as 2GB or 512MB",
+    str,
+    lambda value: isinstance(value, str) and (parse_bytes(value) or 0) >= MIN_MEMORY,
+)
 METRIC = AllowedValues(
     f"{', '.join(f'{name}@k' for name in METRICS)} with k from 1 to 999,999,999",
     str,
     lambda value: isinstance(value, str) and _is_metric(value),
 )
+
+
+def parse_bytes(text: str) -> int | None:
+    """Bytes from a number with a unit, kB to TB as powers of 1000; None if it is none."""
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?) ?([kMGT])i?B", text.strip(), re.ASCII)
+    return None if found is None else int(float(found[1]) * 1000 ** ("kMGT".index(found[2]) + 1))
 
 
 def _is_metric(value: str) -> bool:

@@ -19,6 +19,7 @@ from holobind.training.allowed_values import (
     FILE,
     FLAG,
     FRACTION,
+    MEMORY,
     METRIC,
     POSITIVE,
     SIZES,
@@ -30,6 +31,7 @@ from holobind.training.allowed_values import (
     integer,
     number,
     option,
+    parse_bytes,
 )
 
 NetworkName = Literal["linear", "fc", "cnn", "lstm"]
@@ -189,6 +191,14 @@ class ModelConfig:
         "2 where labels are more than the dim and held-out rows gain, else 0; 0 with knn_weight 0 and for trained "
         "networks with another loss than squares",
     )
+    update: bool | None = option(
+        None,
+        FLAG,
+        CLOSED_FORM,
+        "Keep in the model what `holobind update` and `holobind forget` need, 2 bytes a weight, and solve the ridge "
+        "regression to a small tolerance.",
+        "where weights are at most 16.8 million; not with knn_weight 0",
+    )
     tokenizer: TokenizerName = option(
         "word", choice(TokenizerName), TEXT, "word: whole words. bpe: subwords, by byte pair encoding."
     )
@@ -239,6 +249,11 @@ class ModelConfig:
                 "label_trees belong to networks on features with a holographic head, and to the closed form with one, "
                 "the orbit codebook, no trainable vectors and normalised rows; "
                 f"got label_trees {self.label_trees} with other options"
+            )
+        if self.update and not self.can_use_knn:
+            raise OptionError(
+                "update belongs to the closed form with a holographic head, the orbit codebook, no trainable vectors "
+                "and normalised rows; got update with other options"
             )
         if self.network == "cnn" and self.hidden is not None and len(self.hidden) != 1:
             raise OptionError(f"network 'cnn' has one hidden layer; got {len(self.hidden)} sizes")
@@ -306,7 +321,10 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """How to train. The closed form uses only the seed. None stands for a choice by the data or by the network."""
+    """How to train. The closed form uses only the seed and the memory.
+
+    None stands for a choice by the data or by the network.
+    """
 
     epochs: int | None = option(
         None,
@@ -360,10 +378,22 @@ class TrainConfig:
     time_limit: float | None = option(
         None, POSITIVE, TRAINING, "Seconds after which training ends, with the learning rate at 0.", "none"
     )
+    memory: str | None = option(
+        None,
+        MEMORY,
+        CLOSED_FORM,
+        "Memory of the closed form, such as 2GB: rows stay in files, and tables are as large as that allows.",
+        "rows in memory, and about 1 GB of tables",
+    )
     seed: int = option(0, integer(0, MAX_SEED), MODEL, "Seed of every random choice.")
 
     def __post_init__(self) -> None:
         check_options(self)
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """The memory of the closed form in bytes, if it is bounded."""
+        return None if self.memory is None else parse_bytes(self.memory)
 
     def resolve(self, n_rows: int, model: ModelConfig | None = None) -> "TrainConfig":
         """Choose what is None: few rows need many epochs and small batches; fc has rates of its own."""
@@ -441,9 +471,12 @@ COMMAND_LINE_ONLY = {
     **dict.fromkeys(
         ("format", "text_field", "label_field", "label_separator", "label_names"), "an argument of `data.load`"
     ),
+    "label_text": "the estimator has `label_texts`",
+    "label_language": "the language of a file of `--label-text`",
     "max_uncompressed": "an argument of `data.load` and of `learn`",
 }
 ESTIMATOR_ONLY = {
+    "label_texts": "a file or texts; the command line has `--label-text`",
     "vectorizer": "an object of scikit-learn; the command line has `--analyzer`",
     "threshold": "an option of `holobind predict`",
     "objective": "an option of `holobind predict`",
@@ -465,6 +498,7 @@ def without_effect(given: Iterable[str], config: ModelConfig) -> list[str]:
     """Which of the given options this model does not use."""
     used = {
         **dict.fromkeys(TRAIN_OPTIONS, not config.closed_form),
+        "memory": config.closed_form,
         **dict.fromkeys(("dim", "codebook", "trainable"), config.head == "holographic"),
         "label_learning_rate": not config.closed_form and "labels" in config.trainable,
         **dict.fromkeys(("hidden", "dropout"), config.network != "linear"),
@@ -474,6 +508,7 @@ def without_effect(given: Iterable[str], config: ModelConfig) -> list[str]:
         "rare_label_boost": config.closed_form or config.can_add_scores,
         "knn_weight": config.closed_form or config.can_add_scores,
         "label_trees": config.can_use_knn or (config.can_add_scores and not config.reads_tokens),
+        "update": config.can_use_knn,
         "seed": True,
     }
     return [name for name in given if not used.get(name, True)]

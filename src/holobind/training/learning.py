@@ -5,6 +5,7 @@ model = learn(split, ModelConfig(network="fc", loss="query"))    the paper's
 model = learn(split, ModelConfig(network="cnn"))                 from the tokens of texts, in order
 """
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -17,16 +18,19 @@ from torch import Tensor
 
 from holobind import metrics
 from holobind._checks import fits_memory
+from holobind._processes import ALONE, Processes, joined
 from holobind._storage import encode_lines
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.data import Split, Tfidf
 from holobind.data.batches import ExampleRows, Examples, SparseExamples, ragged_labels
-from holobind.data.csr import binary_labels, normalise_rows
+from holobind.data.csr import binary_labels, is_mapped, label_id_sets, normalise_rows, normalise_rows_in_file
 from holobind.data.holdout import group_ids
-from holobind.errors import DataError
+from holobind.data.sentence_encoder import SentenceEncoder
+from holobind.errors import DataError, OptionError
 from holobind.heads import HolographicHead
 from holobind.model import Model
 from holobind.ridge_knn import (
+    DEFAULT_MEMORY,
     RidgeKnn,
     default_dim,
     default_knn_dim,
@@ -34,7 +38,6 @@ from holobind.ridge_knn import (
     fit_ridge_knn,
     rare_label_weights,
     solve_ridge,
-    update_ridge_knn,
 )
 from holobind.training.building import (
     BYTES_PER_WEIGHT,
@@ -46,6 +49,8 @@ from holobind.training.building import (
     read_inputs,
 )
 from holobind.training.config import ModelConfig, TrainConfig, join_options
+from holobind.training.label_text_fit import fit_label_text
+from holobind.training.memory import plan_memory
 from holobind.training.solved_path import Extras, freeze_linear_path, solved_path
 
 if TYPE_CHECKING:
@@ -83,6 +88,7 @@ def learn(
     quantised: bool = False,
     max_uncompressed: int | None = None,
     groups: Any = None,
+    label_texts: Sequence[Sequence[str]] | None = None,
 ) -> Model:
     """Make a model from a split of a dataset.
 
@@ -90,10 +96,12 @@ def learn(
     metadata   JSON values to store with the model
     checkpoint, resume, log   of training, see `loop.fit`
     quantised  whether the closed form without kNN has quantised weights, as with kNN: a smaller file, and calibrated
-               probabilities. By default it has float32 weights, as `partial_fit` needs them
+               probabilities. By default it has float32 weights
     max_uncompressed   bytes to which a compressed file of word vectors may expand, see `data.load`
     groups     a name or number for each row: what is chosen is chosen on held-out groups, as with scikit-learn's
                GroupShuffleSplit. Give them where rows of one origin resemble each other and new rows have other origins
+    label_texts   the texts of each label, its name first (`data.label_texts`): labels with few or no rows are suggested
+               by them. Of the closed form with kNN, on texts
     """
     began = time.perf_counter()
     config, callbacks = config or ModelConfig(), callbacks or Callbacks()
@@ -101,11 +109,16 @@ def learn(
     split = split.checked()
     if label_names is not None:
         encode_lines(label_names)  # names that no file can store are refused now, not after the training
+    if label_texts is not None:
+        _check_label_texts(label_texts, split, config)
     inputs = read_inputs(split, config, tfidf, callbacks.on_solve, max_uncompressed)
     if groups is not None:
         inputs = replace(inputs, groups=group_ids(groups, len(split)))
-    if config.can_use_knn and (config.uses_knn or config.label_trees or quantised):
-        model, summary = _learn_ridge_knn(inputs, config, label_names, callbacks)
+    wants_network = quantised or config.uses_knn or config.label_trees or config.update or label_texts is not None
+    if config.can_use_knn and wants_network:
+        model, summary = _learn_ridge_knn(
+            inputs, config, label_names, callbacks, train_config.memory_bytes, label_texts
+        )
     elif config.closed_form:
         model, summary = _learn_ridge(inputs, config, label_names, callbacks)
     else:
@@ -127,31 +140,42 @@ def learn(
 
 
 def partial_fit(
-    model: Model, split: Split, config: ModelConfig, train_config: TrainConfig | None = None, n_updates: int = 1
-) -> None:
-    """Update a model with more data, in place.
+    model: Model,
+    split: Split,
+    config: ModelConfig,
+    train_config: TrainConfig | None = None,
+    n_updates: int = 1,
+    label_names: Sequence[str] | None = None,
+) -> Model:
+    """The model after more data. The default model is a new one (`Model.update`); any other is changed in place.
 
-    The closed form of the new rows, with the l2 of the first ones, is averaged with the model's, weighted by numbers of
-    rows: then the order of updates does not matter, except through how frequent labels are so far
-    (`ModelConfig.rare_label_boost`). Any other model is trained for one pass at a constant learning rate. (Training
-    steps with the softmax made solved models worse: experiments/LOG.md.)
+    In the closed form without kNN, the solution for the new rows, with the l2 of the first ones, is averaged with the
+    model's, weighted by numbers of rows: then the order of updates does not matter, except through how frequent labels
+    are so far (`ModelConfig.rare_label_boost`). Any other model is trained for one pass at a constant learning rate.
+    (Training steps with the softmax made solved models worse: experiments/LOG.md.)
 
-    n_updates   how many updates this model has had, with this one: each shuffles the rows differently
+    n_updates     how many updates this model has had, with this one: each shuffles the rows differently
+    label_names   of the split, if it has labels after those of the model: the default model then gets these, too
     """
-    if split.Y.shape[1] != model.n_labels:
+    grows = model.can_learn_on and label_names is not None and len(label_names) == split.Y.shape[1]
+    if split.Y.shape[1] != model.n_labels and not grows:
         raise DataError(f"this model has {model.n_labels} labels; the data has {split.Y.shape[1]}")
     if not len(split):
-        return
+        return model
     split = split.checked()
+    if isinstance(model.network, RidgeKnn):
+        sets = label_id_sets(split.Y)
+        names = label_names if grows and model.label_names is not None else None
+        return model.update(
+            model.inputs_of(split), sets if names is None else [[names[i] for i in ids] for ids in sets]
+        )
     examples = model.examples(model.inputs_of(split))
     now, before = metrics.frequencies(split.Y), model.frequencies
     after = metrics.Frequencies(before.counts + now.counts, before.n_rows + now.n_rows)
     ridge = model.metadata.get("ridge")
     stored_l2 = ridge.get("l2") if isinstance(ridge, dict) else None
     l2 = config.l2 or (float(stored_l2) if isinstance(stored_l2, int | float) else None)  # a file may hold anything
-    if isinstance(model.network, RidgeKnn) and isinstance(examples, SparseExamples):
-        model.network = update_ridge_knn(model.network, normalise_rows(examples.X), split.Y, l2, before.n_rows)
-    elif config.closed_form and "training" not in model.metadata and isinstance(examples, SparseExamples):
+    if config.closed_form and "training" not in model.metadata and isinstance(examples, SparseExamples):
         old = [tensor.detach().clone() for tensor in _linear_path(model)]
         _solve_linear_path(model, examples.X, split.Y, replace(config, l2=l2), Callbacks(), after.counts)
         with torch.no_grad():
@@ -171,35 +195,91 @@ def partial_fit(
             rows = feature_rows(examples, np.arange(len(split)), model.extra_scores.n_features)
             model.extra_scores = model.extra_scores.with_rows(normalise_rows(rows), binary_labels(split.Y))
     model.frequencies = after
+    return model
 
 
 # The three ways to make a model
 
 
 def _learn_ridge_knn(
-    inputs: Inputs, config: ModelConfig, label_names: Sequence[str] | None, callbacks: Callbacks
+    inputs: Inputs,
+    config: ModelConfig,
+    label_names: Sequence[str] | None,
+    callbacks: Callbacks,
+    memory: int | None,
+    label_texts: Sequence[Sequence[str]] | None = None,
 ) -> tuple[Model, dict[str, Any]]:
-    """The closed form with the residuals of the nearest training rows, unless `knn_weight` is 0."""
+    """The closed form with the residuals of the nearest training rows, unless `knn_weight` is 0.
+
+    Processes that torchrun started solve it together.
+    """
     dim = config.dim or (default_knn_dim if config.uses_knn else default_dim)(int(inputs.Y.shape[1]))
     n_weights = (inputs.X.shape[1] if config.dim is None else max(inputs.X.shape)) * dim  # outputs of rows are as large
     fits_memory(f"{n_weights:,} weights (dim {dim:,})", BYTES_PER_WEIGHT * n_weights, SMALLER_SIZES)
+    tables, notes = DEFAULT_MEMORY, []
+    if memory is not None:
+        plan = plan_memory(memory, inputs.X, dim, config)
+        tables, config, notes = plan.tables, plan.config, plan.notes
     fitted = fit_ridge_knn(
-        normalise_rows(inputs.X),
+        normalise_rows_in_file(inputs.X) if is_mapped(inputs.X) else normalise_rows(inputs.X),
         inputs.Y,
         dim=dim,
         l2=config.l2,
         knn_weight=config.knn_weight,
         rare_label_boost=config.rare_label_boost,
         label_trees=config.label_trees,
+        update=config.update,
         seed=config.seed,
         groups=inputs.groups,
+        memory=tables,
+        processes=_processes(),
         on_progress=callbacks.on_solve,
     )
     network = fitted.network
     head = HolographicHead(None, network.n_labels, network.out_features, network.codebook_name, seed=config.seed)
     model = assemble(network, head, inputs, config, label_names)
     model.calibration = fitted.calibration
-    return model, fitted.summary()
+    summary = fitted.summary() | ({"memory notes": notes} if notes else {})
+    if label_texts is not None:
+        found = fit_label_text(
+            label_texts,
+            inputs.split.texts or [],
+            model.frequencies.counts,
+            network.codebook(),
+            fitted.held_out,
+            None if config.encoder is None else SentenceEncoder.open(config.encoder),
+            seed=config.seed,
+            on_progress=callbacks.on_solve,
+        )
+        model.label_text, model.calibration = found.label_text, found.calibration or model.calibration
+        summary["label_text"] = found.summary
+    return model, summary
+
+
+def _processes() -> Processes:
+    """The processes that torchrun started, joined by Fabric; this one alone if it was started alone."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return ALONE
+    if not torch.distributed.is_initialized():
+        from holobind.training import loop
+
+        loop.launch()
+    return joined()
+
+
+def _check_label_texts(label_texts: Sequence[Sequence[str]], split: Split, config: ModelConfig) -> None:
+    if split.texts is None or config.text is False:
+        raise DataError(
+            "label texts are compared with the texts of rows, and this model would read features only; "
+            "give data with texts, or leave out the label texts"
+        )
+    if not config.can_use_knn:
+        raise OptionError(
+            "label texts belong to the closed form with a holographic head, the orbit codebook, no trainable vectors "
+            f"and normalised rows; got network {config.network!r}, loss {config.loss!r} and head {config.head!r}"
+        )
+    if len(label_texts) != split.Y.shape[1]:
+        raise DataError(f"there are texts of {len(label_texts)} labels, and the data has {split.Y.shape[1]} labels")
 
 
 def _learn_ridge(

@@ -1,0 +1,316 @@
+"""Labels by their text: names, synonyms and descriptions raise the scores of labels that have few or no training rows.
+
+The text score of label l for a document x is
+
+    t(x, l)  = (max_i (cos(x, a_i) + cover(x, a_i)) + cos(g(x), a_1)) / 3 + embedding_weight max_i cos(e(x), e(a_i))
+
+over the texts a_i of the label, of which a_1 is its name, as tf-idf vectors of words and prefixes:
+
+    cover(x, a)  the fraction of |a|^2 on features that x has: 1 if the document contains the whole text
+    g(x)         the sum of the names of the 30 best other labels, weighted by their scores: what the model has learned
+                 about x, in the words of label names. So a label can be found whose words the document does not have
+    e            embeddings of a sentence encoder, where the model has one
+
+The more training rows a label has, the less its text counts. With s the best score of x without label texts, but at
+least `min_scale`, and n the number of rows of l, this is added to the score of l:
+
+    0.95 s tanh(zero_weight t / 0.95)      if n = 0
+    s weight t / (1 + n / half_rows)       otherwise
+
+So a label that was never seen does not overtake the best one, unless that one has a low score itself: `min_scale` is
+the best score that nine of ten rows reach.
+
+Only the ADDED_LABELS largest values of a row are added, and they are not negative, so that the top k stays exact
+(`heads.added_scores`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback, RowIndex
+from holobind.data.csr import from_arrays, normalise_rows, take_rows
+from holobind.data.tfidf import Tfidf, all_features
+from holobind.errors import OptionError
+from holobind.heads.added_scores import AddedScores, Scorer
+
+if TYPE_CHECKING:
+    from holobind.data.encoder_features import EncoderFeatures
+
+N_BEST_LABELS = 30  # whose names are part of the query g(x)
+ADDED_LABELS = 64  # of a row
+MAX_FRACTION_OF_BEST = 0.95  # of the best score of a row, that a label without rows may reach by its text
+MAX_CHUNK_BYTES = 1 << 25  # of the text scores of all labels for some rows
+MAX_WEIGHT = 100.0
+MAX_SAMPLE = 50_000  # training texts that document frequencies are counted in
+
+
+@dataclass(frozen=True)
+class TextWeights:
+    """How much label texts count, as above."""
+
+    zero_weight: float = 2.0
+    weight: float = 0.8
+    half_rows: float = 10.0
+    embedding_weight: float = 0.0
+    min_scale: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MAX_WEIGHT:
+                raise OptionError(f"label text: {name} must be a number from 0 to {MAX_WEIGHT:g}; got {value!r:.40}")
+        if not self.half_rows:
+            raise OptionError("label text: half_rows must be larger than 0")
+
+    def as_json(self) -> dict[str, float]:
+        """Numbers that, as keyword arguments of the class, build it again."""
+        return asdict(self)
+
+    def values(self, texts: FloatArray, n_rows: IntArray, best: FloatArray) -> FloatArray:
+        """What is added to scores.
+
+        texts    t of some labels of each row
+        n_rows   of these labels
+        best     the best score of each row
+
+        Shapes: (n, m), (n, m) or (m), (n, 1) -> (n, m)
+        """
+        factor = np.where(n_rows > 0, self.weight / (1 + n_rows / self.half_rows), self.zero_weight)
+        relative = factor.astype(np.float32) * np.maximum(texts, 0)
+        bound = np.float32(MAX_FRACTION_OF_BEST)
+        relative = np.where(n_rows > 0, relative, bound * np.tanh(relative / bound))
+        return np.asarray(relative * np.maximum(best, np.float32(self.min_scale)), np.float32)
+
+
+@dataclass(frozen=True, eq=False)
+class TextRows:
+    """Documents as they are compared with label texts: tf-idf, and embeddings where the model has an encoder.
+
+    Shapes: sparse (n, p), (n, dim)
+    """
+
+    words: CsrArray
+    embeddings: FloatArray | None = None
+
+    def empty(self) -> NDArray[np.bool_]:
+        """Which documents have no word of any label text.  Shapes: -> (n)"""
+        return np.diff(self.words.indptr) == 0
+
+    def take(self, rows: RowIndex) -> "TextRows":
+        return TextRows(take_rows(self.words, rows), None if self.embeddings is None else self.embeddings[rows])
+
+
+class LabelText:
+    """The texts of labels as tf-idf vectors, by which documents find labels.
+
+    tfidf        words and prefixes of the texts, with their idf among documents and label texts
+    index        (texts, p) a row of length 1 for each text; the texts of a label are consecutive, its name is first
+    owners       (texts) the label of each text; each label from 0 on has at least one
+    weights      how much the texts count
+    embeddings   (texts, dim) float16 of length 1, or None
+    encoder      of the embeddings
+    """
+
+    def __init__(
+        self,
+        tfidf: Tfidf,
+        index: CsrArray,
+        owners: IntArray,
+        weights: TextWeights,
+        embeddings: NDArray[np.float16] | None = None,
+        encoder: "EncoderFeatures | None" = None,
+    ) -> None:
+        if not len(owners) or owners[0] != 0 or (np.diff(owners) < 0).any() or (np.diff(owners) > 1).any():
+            raise OptionError("label text: owners must ascend from 0, with each label at least once")
+        if index.shape != (len(owners), len(tfidf.words)):
+            raise OptionError(f"label text: an index of shape {index.shape} for {len(owners)} texts")
+        if (embeddings is None) != (encoder is None) or bool(weights.embedding_weight) != (encoder is not None):
+            raise OptionError("label text: embedding_weight, embeddings and their encoder belong together")
+        if embeddings is not None and encoder is not None and embeddings.shape != (len(owners), encoder.dim):
+            raise OptionError(f"label text: embeddings of shape {embeddings.shape} for {len(owners)} texts")
+        self.tfidf, self.index, self.owners, self.weights = tfidf, index, owners, weights
+        self.embeddings, self.encoder = embeddings, encoder
+        self._first = np.flatnonzero(np.diff(owners, prepend=-1))
+        self._prepared: _Tables | None = None
+
+    @classmethod
+    def fit(cls, texts: Sequence[Sequence[str]], documents: Sequence[str]) -> "LabelText":
+        """Index the texts of each label, with document frequencies of label texts and documents; a label may have none.
+
+        idf[f] = 1 + ln((1 + texts) / (1 + texts with f))
+        """
+        flat = [text for of_label in texts for text in (of_label or ("",))]
+        owners = np.repeat(np.arange(len(texts)), [max(len(of_label), 1) for of_label in texts])
+        words = all_features(flat, "prefix")
+        plain = Tfidf(words, np.ones(len(words), np.float32), "prefix")
+        counts = np.zeros(len(words), np.int64)
+        sample = documents[:: -(-len(documents) // MAX_SAMPLE)] if len(documents) else []
+        for some in (flat, sample):
+            counts += np.bincount(plain.transform(some).indices, minlength=len(words))
+        idf = 1 + np.log((1 + len(flat) + len(sample)) / (1 + counts))
+        tfidf = Tfidf(words, idf.astype(np.float32), "prefix")
+        index = tfidf.transform(flat)
+        index.data = index.data.astype(np.float16).astype(np.float32)  # as in a file
+        return cls(tfidf, index, owners, TextWeights())
+
+    def with_weights(
+        self, weights: TextWeights, embeddings: FloatArray | None = None, encoder: "EncoderFeatures | None" = None
+    ) -> "LabelText":
+        if embeddings is None or not weights.embedding_weight:
+            return LabelText(self.tfidf, self.index, self.owners, weights)
+        return LabelText(self.tfidf, self.index, self.owners, weights, embeddings.astype(np.float16), encoder)
+
+    @property
+    def n_labels(self) -> int:
+        """The number of labels with texts: ids from 0 on."""
+        return len(self._first)
+
+    @property
+    def n_texts(self) -> int:
+        return len(self.owners)
+
+    def rows(
+        self,
+        texts: Sequence[str],
+        embeddings: FloatArray | None = None,
+        *,
+        cache: bool = False,
+        on_progress: ProgressCallback | None = None,
+    ) -> TextRows:
+        """Documents as `added` takes them.
+
+        embeddings   of the documents by the same encoder, where they are known
+        """
+        if self.encoder is None:
+            return TextRows(self.tfidf.transform(texts))
+        if embeddings is None:
+            embeddings = self.encoder.embed(texts, cache=cache, on_progress=on_progress)
+        return TextRows(self.tfidf.transform(texts), embeddings)
+
+    def add_to(self, scorer: Scorer, h: Tensor, rows: TextRows, counts: IntArray) -> AddedScores:
+        """A head whose scores have what the label texts add for some documents.
+
+        scorer   the head, with what label trees add
+        h        the network's outputs for the documents
+        counts   training rows of each label
+
+        Shapes: (n, in), (L)
+        """
+        best = scorer.top_k(h, min(N_BEST_LABELS, scorer.n_labels))
+        values, labels = self.added(rows, best[0].float().cpu().numpy(), best[1].cpu().numpy(), counts)
+        return AddedScores(scorer, *(torch.from_numpy(array).to(h.device) for array in (values, labels)))
+
+    def added(
+        self, rows: TextRows, best_scores: FloatArray, best_labels: IntArray, counts: IntArray
+    ) -> tuple[FloatArray, IntArray]:
+        """What is added to the scores of some labels of each document, and these labels, -1 for none.
+
+        best_scores, best_labels   of the documents, best first, without label texts
+
+        Shapes: (n, 30), (n, 30), (L) -> (n, m), (n, m)
+        """
+        m, n = min(ADDED_LABELS, self.n_labels), rows.words.shape[0]
+        values, labels = np.zeros((n, m), np.float32), np.full((n, m), -1, np.int64)
+        counts = counts[: self.n_labels]
+        for chunk, words, cosines in self.text_scores(rows, best_scores, best_labels):
+            texts = words
+            if cosines is not None:
+                texts = words + np.float32(self.weights.embedding_weight) * np.maximum(cosines, 0)
+            raised = self.weights.values(texts, counts, best_scores[chunk, :1])
+            largest, at = torch.from_numpy(raised).topk(m, dim=1)
+            values[chunk], labels[chunk] = largest.numpy(), np.where(largest.numpy() > 0, at.numpy(), -1)
+        return values, labels
+
+    def text_scores(self, rows: TextRows, best_scores: FloatArray, best_labels: IntArray) -> Any:
+        """Yield (slice of documents, t without embeddings, cosines of embeddings or None) of all labels, in chunks.
+
+        Shapes: -> (c, L), (c, L)
+        """
+        tables = self._tables()
+        n = rows.words.shape[0]
+        step = max(1, MAX_CHUNK_BYTES // (4 * self.n_texts))
+        for start in range(0, n, step):
+            chunk = slice(start, min(start + step, n))
+            words = take_rows(rows.words, np.arange(chunk.start, chunk.stop))
+            present = from_arrays(np.ones_like(words.data), words.indices, words.indptr, words.shape)
+            found = (words @ tables.index + present @ tables.squares).toarray()
+            names, own = self._names_query(best_scores[chunk], best_labels[chunk])
+            related = (names @ tables.names).toarray()
+            np.subtract.at(related, (np.arange(len(related))[:, None], own[1]), own[0])
+            t = (self._of_labels(found) + np.maximum(related, 0)) / np.float32(3)
+            cosines = None
+            if tables.embeddings is not None and rows.embeddings is not None:
+                cosines = self._of_labels(rows.embeddings[chunk].astype(np.float32) @ tables.embeddings)
+            yield chunk, t.astype(np.float32, copy=False), cosines
+
+    def explain(
+        self, rows: TextRows, best_scores: FloatArray, best_labels: IntArray, label: int
+    ) -> tuple[list[str], list[int]]:
+        """The words that one document shares with a label's texts, and the best labels whose names share words with it.
+
+        Shapes: rows of one document, (1, 30), (1, 30)
+        """
+        texts = self.index[np.flatnonzero(self.owners == label)]
+        shared = np.intersect1d(rows.words.indices, texts.indices)
+        words = [self.tfidf.words[i] for i in shared if not self.tfidf.words[i].endswith("*")]
+        words = words or sorted((self.tfidf.words[i] for i in shared), key=len)[-1:]
+        name = set(self.index[[self._first[label]]].indices.tolist())
+        related = [
+            int(other)
+            for other, score in zip(best_labels[0], best_scores[0], strict=True)
+            if other != label and other < self.n_labels and score > 0
+            and name & set(self.index[[self._first[other]]].indices.tolist())
+        ]  # fmt: skip
+        return words, related
+
+    def _names_query(
+        self, best_scores: FloatArray, best_labels: IntArray
+    ) -> tuple[CsrArray, tuple[FloatArray, IntArray]]:
+        """g(x) of length 1, and how much of it each of the best labels has by its own name, with these labels."""
+        weights = np.where(best_labels < self.n_labels, np.maximum(best_scores, 0), 0).astype(np.float32)
+        labels = np.where(best_labels < self.n_labels, best_labels, 0)
+        n, k = labels.shape
+        chosen: CsrArray = csr_array((weights.ravel(), labels.ravel(), np.arange(0, n * k + 1, k)), (n, self.n_labels))
+        query = chosen @ self.index[self._first]
+        lengths = np.sqrt(np.bincount(np.repeat(np.arange(n), np.diff(query.indptr)), query.data**2, minlength=n))
+        own: FloatArray = weights * self._tables().has_words[labels]
+        own /= np.maximum(lengths, 1e-12)[:, None].astype(np.float32)
+        return normalise_rows(query.astype(np.float32)), (own, labels)
+
+    def _of_labels(self, scores: FloatArray) -> FloatArray:
+        """The largest score of each label's texts.  Shapes: (n, texts) -> (n, L)"""
+        return scores if self.n_texts == self.n_labels else np.maximum.reduceat(scores, self._first, axis=1)
+
+    def _tables(self) -> "_Tables":
+        if self._prepared is None:
+            squares = from_arrays(self.index.data**2, self.index.indices, self.index.indptr, self.index.shape)
+            dense = None if self.embeddings is None else self.embeddings.T.astype(np.float32)
+            names = self.index[self._first]
+            has_words = (np.diff(names.indptr) > 0).astype(np.float32)
+            by_feature = [csr_array(A.T) for A in (self.index, squares, names)]
+            self._prepared = _Tables(by_feature[0], by_feature[1], by_feature[2], has_words, dense)
+        return self._prepared
+
+    def prepare(self) -> None:
+        """Build the tables of prediction, before several threads use them."""
+        self._tables()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_prepared": None}
+
+
+@dataclass(frozen=True, eq=False)
+class _Tables:
+    """The index by feature, its squares, the names by feature; which labels have words; embeddings by dimension."""
+
+    index: CsrArray
+    squares: CsrArray
+    names: CsrArray
+    has_words: FloatArray
+    embeddings: FloatArray | None

@@ -1,0 +1,245 @@
+"""Fit label texts to a model: how much they count is chosen on held-out rows, a tenth of whose labels are hidden.
+
+A hidden label is treated as if no training row had it: its score is 0, which is what the score of a label that was
+never seen is on average, its name is not part of any query, and it counts as a label without rows. No second model is
+needed. The weights are those with the largest
+
+    nDCG@5 of the other labels + PSP@1 of the other labels + recall@10 of the hidden labels        in percent
+
+because texts are for labels with few rows and with none, and must not harm the others.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from holobind import metrics
+from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback
+from holobind.calibration import Calibration, calibrate
+from holobind.codebooks import Codebook
+from holobind.data.encoder_features import EncoderFeatures
+from holobind.heads.added_scores import AddedScores
+from holobind.label_text import N_BEST_LABELS, LabelText, TextRows, TextWeights
+from holobind.ridge_knn import HeldOut
+
+if TYPE_CHECKING:
+    from holobind.data.sentence_encoder import SentenceEncoder
+
+HIDDEN_FRACTION = 0.1  # of the labels
+MIN_HIDDEN_LABELS = 20  # different ones, and labels of held-out rows, that must be hidden to choose weights by them
+N_CANDIDATES, N_ZERO_CANDIDATES = 192, 64  # labels of a row that the choices are made among, with rows and without
+N_RANKED = 100  # best labels without texts, which compete with them
+ZERO_WEIGHTS = (0.0, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
+WEIGHTS = (0.0, 0.4, 0.8, 1.2, 1.6, 2.4)
+HALF_ROWS = (3.0, 10.0, 30.0)
+MIN_SCALE_QUANTILE = 0.1  # of the best scores of held-out rows
+EMBEDDING_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0)
+DEFAULT_EMBEDDING_WEIGHT = 0.5  # where held-out rows are too few
+
+
+@dataclass(frozen=True)
+class LabelTextFit:
+    """Label texts with their weights, the calibration of scores with them, and a summary for a model's metadata."""
+
+    label_text: LabelText
+    calibration: Calibration | None
+    summary: dict[str, Any]
+
+
+def fit_label_text(
+    texts: Sequence[Sequence[str]],
+    documents: Sequence[str],
+    counts: IntArray,
+    codebook: Codebook,
+    held: HeldOut | None,
+    encoder: "SentenceEncoder | None" = None,
+    *,
+    seed: int = 0,
+    on_progress: ProgressCallback | None = None,
+) -> LabelTextFit:
+    """Index the texts of each label, and choose how much they count.
+
+    texts       of each label; a label may have none
+    documents   the texts of all training rows
+    counts      (L) training rows of each label
+    held        held-out rows of these; None: the weights are the default
+    """
+    label_text = LabelText.fit(texts, documents)
+    flat = [text for of_label in texts for text in (of_label or ("",))]
+    embeddings = None if encoder is None else encoder.embed(flat, cache=True, on_progress=on_progress)
+    features = None if encoder is None else EncoderFeatures.of(encoder, DEFAULT_EMBEDDING_WEIGHT)
+    weights = TextWeights(embedding_weight=0.0 if embeddings is None else DEFAULT_EMBEDDING_WEIGHT)
+    summary: dict[str, Any] = {"texts": len(flat), "labels without rows": int((counts == 0).sum())}
+    calibration = None
+    if held is not None:
+        held_texts = [documents[i] for i in held.rows.tolist()]
+        label_text = label_text.with_weights(weights, embeddings, features)
+        rows = label_text.rows(held_texts, None if encoder is None else encoder.embed(held_texts, cache=True))
+        scorer = codebook if held.added is None else AddedScores(codebook, *map(torch.from_numpy, held.added))
+        best = scorer.top_k(held.outputs, 1)[0].numpy()
+        weights = replace(weights, min_scale=float(max(np.quantile(best, MIN_SCALE_QUANTILE), 0)))
+        trial = _Trial.of(label_text, rows, held, scorer, seed)
+        if trial is not None:
+            weights, validated = trial.choose(weights)
+            summary["validation"] = validated
+        label_text = label_text.with_weights(weights, embeddings, features)
+        calibration = calibrate(lambda k: _with_texts(label_text, rows, held, scorer).top_k(held.outputs, k), held.Y)
+    label_text = label_text.with_weights(weights, embeddings, features)
+    return LabelTextFit(label_text, calibration, summary | asdict(weights))
+
+
+def _with_texts(label_text: LabelText, rows: TextRows, held: HeldOut, scorer: Any) -> AddedScores:
+    best = scorer.top_k(held.outputs, min(N_BEST_LABELS, scorer.n_labels))
+    found = []
+    for fold, counts in _folds(held):
+        part = rows.take(np.arange(fold.start, fold.stop))
+        found.append(label_text.added(part, best[0][fold].float().numpy(), best[1][fold].numpy(), counts))
+    values, labels = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+    return AddedScores(scorer, torch.from_numpy(values), torch.from_numpy(labels))
+
+
+def _folds(held: HeldOut) -> list[tuple[slice, IntArray]]:
+    ends = np.cumsum([0, *held.sizes]).tolist()
+    return [(slice(a, b), counts) for a, b, counts in zip(ends[:-1], ends[1:], held.counts, strict=True)]
+
+
+@dataclass(frozen=True, eq=False)
+class _Trial:
+    """Held-out rows with some labels hidden: all that the ranking of any weights needs.
+
+    others, hidden   the labels of the rows: those that are not hidden, and those that are
+    propensities     of labels
+    best             (n, 1) best score of each row
+    base, base_ids   (n, b) scores and ids of the best labels, without those in `labels`
+    labels           (n, m) candidates by their texts, -1 for none
+    scores           (n, m) their scores without texts
+    texts, cosines   (n, m) their text scores, and cosines of embeddings
+    n_rows           (n, m) how many kept rows have them
+    """
+
+    others: CsrArray
+    hidden: CsrArray
+    propensities: NDArray[np.float64]
+    best: FloatArray
+    base: FloatArray
+    base_ids: IntArray
+    labels: IntArray
+    scores: FloatArray
+    texts: FloatArray
+    cosines: FloatArray
+    n_rows: IntArray
+
+    @classmethod
+    def of(cls, label_text: LabelText, rows: TextRows, held: HeldOut, scorer: Any, seed: int) -> "_Trial | None":
+        """None if too few labels of the rows would be hidden."""
+        n_labels = scorer.n_labels
+        seen = np.flatnonzero(held.counts.max(0) > 0)
+        drawn = np.random.default_rng([seed, 7]).permutation(seen)[: round(HIDDEN_FRACTION * len(seen))]
+        is_hidden = np.zeros(n_labels, bool)
+        is_hidden[drawn] = True
+        hidden, others = _columns(held.Y, is_hidden), _columns(held.Y, ~is_hidden)
+        if min(len(drawn), hidden.nnz) < MIN_HIDDEN_LABELS:
+            return None
+        v: Tensor = held.outputs
+        scores, ids = (each.numpy() for each in scorer.top_k(v, min(N_RANKED + N_BEST_LABELS, n_labels)))
+        order = np.argsort(is_hidden[ids], axis=1, kind="stable")  # hidden ones last, the others still best first
+        ids, scores = np.take_along_axis(ids, order, 1), np.take_along_axis(scores, order, 1).astype(np.float32)
+        scores[is_hidden[ids]] = 0
+        found = []
+        for fold, counts in _folds(held):
+            n_rows = np.where(is_hidden, 0, counts)
+            part = rows.take(np.arange(fold.start, fold.stop))
+            queries = scores[fold, :N_BEST_LABELS], ids[fold, :N_BEST_LABELS]
+            found.append(_candidates(label_text, part, *queries, n_rows))
+        labels, texts, cosines, n_rows = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+        at = torch.from_numpy(np.maximum(labels, 0))
+        raised = np.where(is_hidden[at.numpy()], 0, scorer.scores_of(v, at).float().numpy())
+        base = scores.copy()
+        for i, (mine, candidates) in enumerate(zip(ids, labels, strict=True)):
+            base[i, np.isin(mine, candidates) | is_hidden[mine]] = -np.inf
+        kept_counts = metrics.Frequencies(held.counts.max(0), max(3, int(held.counts.max(0).sum())))
+        return cls(
+            others, hidden, metrics.propensity(kept_counts), scores[:, :1], base, ids,
+            labels, np.where(labels < 0, -np.inf, raised).astype(np.float32), texts, cosines, n_rows,
+        )  # fmt: skip
+
+    def choose(self, weights: TextWeights) -> tuple[TextWeights, dict[str, Any]]:
+        """The best weights, and what they give."""
+
+        def best(options: Iterable[TextWeights]) -> TextWeights:
+            return max((weights, *options), key=lambda tried: self.value(self.rank(tried)))  # the first of equal ones
+
+        if weights.embedding_weight:
+            tried = product(ZERO_WEIGHTS, EMBEDDING_WEIGHTS)
+            weights = best(replace(weights, zero_weight=z, embedding_weight=e) for z, e in tried)
+        grid = product(ZERO_WEIGHTS, WEIGHTS, HALF_ROWS)
+        weights = best(replace(weights, zero_weight=z, weight=w, half_rows=h) for z, w, h in grid)
+        ranked, without = self.rank(weights), self.rank(replace(weights, zero_weight=0.0, weight=0.0))
+        return weights, {
+            "hidden labels": int(self.hidden.nnz),
+            "recall@10 of hidden labels": round(self.recall(ranked), 2),
+            "ndcg of others": round(self.ndcg(ranked), 2),
+            "ndcg of others without texts": round(self.ndcg(without), 2),
+        }
+
+    def rank(self, weights: TextWeights) -> IntArray:
+        """The ten best labels of each row.  Shapes: -> (n, 10)"""
+        texts = self.texts + np.float32(weights.embedding_weight) * self.cosines
+        raised = self.scores + weights.values(texts, self.n_rows, self.best)
+        scores, ids = np.hstack([raised, self.base]), np.hstack([self.labels, self.base_ids])
+        k = min(10, scores.shape[1])
+        at = np.argpartition(-scores, k - 1, axis=1)[:, :k]
+        order = np.argsort(-np.take_along_axis(scores, at, 1), axis=1, kind="stable")
+        return np.take_along_axis(ids, np.take_along_axis(at, order, 1), 1)
+
+    def value(self, ranked: IntArray) -> float:
+        """What the weights are chosen by."""
+        psp = float(metrics.psp_at_k(self.others, ranked[:, :1], self.propensities)[0])
+        return self.ndcg(ranked) + psp + self.recall(ranked)
+
+    def ndcg(self, ranked: IntArray) -> float:
+        return float(metrics.ndcg_at_k(self.others, ranked[:, :5])[-1])
+
+    def recall(self, ranked: IntArray) -> float:
+        return 100 * float(metrics.hits(self.hidden, ranked).sum()) / self.hidden.nnz
+
+
+def _candidates(
+    label_text: LabelText, rows: TextRows, best_scores: FloatArray, best_labels: IntArray, n_rows: IntArray
+) -> tuple[IntArray, FloatArray, FloatArray, IntArray]:
+    """The labels that texts may raise most: ids, text scores, cosines of embeddings and numbers of kept rows.
+
+    Shapes: -> 4 x (n, m)
+    """
+    n_rows = n_rows[: label_text.n_labels]
+    evidence = (1 / (1 + n_rows / TextWeights.half_rows)).astype(np.float32)
+    found = []
+    for _, texts, similar in label_text.text_scores(rows, best_scores, best_labels):
+        cosines = np.zeros_like(texts) if similar is None else np.maximum(similar, 0)
+        value = torch.from_numpy((texts + cosines) * evidence)
+        unseen = torch.from_numpy(n_rows == 0)
+        parts = []
+        for chosen, m in ((~unseen, N_CANDIDATES), (unseen, N_ZERO_CANDIDATES)):
+            masked = value.masked_fill(~chosen, -1.0)
+            largest, at = masked.topk(min(m, value.shape[1]), dim=1)
+            parts.append(torch.where(largest > 0, at, -1))
+        labels = torch.cat(parts, 1).numpy()
+        at = np.maximum(labels, 0)
+        found.append((labels, np.take_along_axis(texts, at, 1), np.take_along_axis(cosines, at, 1), n_rows[at]))
+    ids, texts, cosines, seen = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+    return ids, texts, cosines, seen
+
+
+def _columns(Y: CsrArray, chosen: NDArray[np.bool_]) -> CsrArray:
+    """Label sets with some of the labels; the others keep their columns.  Shapes: (n, L), (L) -> (n, L)"""
+    kept = chosen[Y.indices]
+    indptr = np.append(0, np.cumsum(kept))[Y.indptr]
+    found: CsrArray = csr_array((Y.data[kept], Y.indices[kept], indptr), shape=Y.shape)
+    return found
