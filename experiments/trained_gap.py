@@ -173,8 +173,8 @@ def main():
     train("b", "linear, softmax, RowAdam 0.003", feature_rate=3e-3)
     train("b", "linear, BCE over all labels, RowAdam 0.003", loss="bce", feature_rate=3e-3, prior=False)
     train("b", "linear, squared hinge over all labels, RowAdam 0.003", loss="hinge", feature_rate=3e-3, prior=False)
-    train("b", "linear, query loss, RowAdam 0.003", loss="query", feature_rate=3e-3, prior=False)
-    train("b", "the same, 10 hard negatives", loss="query", feature_rate=3e-3, prior=False, hard_negatives=10)
+    train("b", "hidden layer 512, query loss", hidden=(512,), loss="query", prior=False)
+    train("b", "the same, 10 hard negatives", hidden=(512,), loss="query", prior=False, hard_negatives=10)
     for d in (100, 400, 1024, 2048, 4096) if "c" in options.only else ():
         if d <= 2 * n_labels:
             _, book, outputs, took = ridge(d)

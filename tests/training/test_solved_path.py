@@ -11,6 +11,7 @@ from holobind.data import Split
 from holobind.data.csr import normalise_rows
 from holobind.errors import OptionError
 from holobind.ridge_knn import rare_label_weights, solve_ridge
+from holobind.training import partial_fit
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +83,15 @@ def test_without_held_out_rows_settings_have_fixed_values(split):
     found = hb.learn(split, small(), hb.TrainConfig(epochs=1, validation_fraction=0.0))
     assert found.extra_scores.knn_weight == 0.75
     assert not found.extra_scores.label_trees
+
+
+def test_rows_of_an_update_vote(split):
+    half = Split(split.X[:200], split.Y[:200])
+    found = hb.learn(half, small(knn_weight=1.0), hb.TrainConfig(epochs=1))
+    partial_fit(found, Split(split.X[200:], split.Y[200:]), small(knn_weight=1.0))
+    X, Y = found.extra_scores.training_rows()
+    np.testing.assert_allclose(X.toarray(), split.X.toarray(), atol=1e-3)
+    assert (Y.toarray() == split.Y.toarray()).all()
 
 
 @pytest.mark.parametrize("loss", ["softmax", "query"])

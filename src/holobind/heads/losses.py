@@ -240,7 +240,7 @@ def _query_by_definition(
     return ((1 - cosines).sum() + algebra.similarity(missing_query, total).sum()) / len(s)
 
 
-def _cosine_loss(s: Tensor, target: Tensor, n: int) -> Tensor:
+def _cosine_loss(s: Tensor, target: Tensor, n: int | Tensor) -> Tensor:
     """What `_CosineLoss` computes, in operations that torch.compile and torch.func trace."""
     largest = torch.linalg.vector_norm(s.detach(), ord=torch.inf, dim=1, keepdim=True)
     short = largest < torch.finfo(s.dtype).tiny ** 0.5
@@ -259,7 +259,7 @@ class _CosineLoss(Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, s: Tensor, target: Tensor, n: int) -> Tensor:
+    def forward(ctx: Any, s: Tensor, target: Tensor, n: int | Tensor) -> Tensor:
         tiny = torch.finfo(s.dtype).tiny
         largest = torch.linalg.vector_norm(s, ord=torch.inf, dim=1, keepdim=True).clamp_(min=tiny)
         unit = s / largest

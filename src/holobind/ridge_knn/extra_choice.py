@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from holobind._types import CsrArray, IntArray, ProgressCallback
-from holobind.data.csr import idf_weights
+from holobind.data.csr import column_counts, idf_weights
 from holobind.heads import Head
 from holobind.heads.added_scores import AddedScores
 from holobind.metrics import ndcg_at_k
@@ -135,7 +135,10 @@ def choose_extra_scores(
     choice, best, votes = ExtraChoice(0.0, ndcg_without=without, ndcg=without), without, None
     if knn_weight != 0 and X.shape[0]:
         weighted = weighted_labels(Y, rare_label_boost)
-        found = {power: KnnIndex(X, idf_weights(X, power)).search(X_held, N_NEIGHBOURS) for power in IDF_POWERS}
+        counts, n_rows = column_counts(X), X.shape[0]
+        found = {
+            power: KnnIndex(X, idf_weights(counts, n_rows, power)).search(X_held, N_NEIGHBOURS) for power in IDF_POWERS
+        }
         settings = list(product(IDF_POWERS, SIMILARITY_POWERS))
         voted = {(idf, power): sum_votes(found[idf], weighted, power) for idf, power in settings}
         middle = MIDDLE_VOTE_WEIGHT * unit if knn_weight is None else knn_weight

@@ -15,12 +15,20 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 from torch import Tensor, nn
 
 from holobind._types import CsrArray, FloatArray, IntArray, RowIndex
 from holobind.data.batches import ExampleRows, Examples, SparseExamples, TokenExamples
-from holobind.data.csr import canonical_csr, checked_csr, from_arrays, idf_weights, normalise_rows, row_entries
+from holobind.data.csr import (
+    canonical_csr,
+    checked_csr,
+    column_counts,
+    from_arrays,
+    idf_weights,
+    normalise_rows,
+    row_entries,
+)
 from holobind.errors import OptionError
 from holobind.ridge_knn._module import FixedDtypeModule
 from holobind.ridge_knn.encoder import rare_label_weights, similarity_weights
@@ -129,6 +137,14 @@ class ExtraScores(FixedDtypeModule):
         made.row_values.copy_(torch.from_numpy(np.asarray(X.data, np.float32)))
         return made
 
+    def with_rows(self, X: CsrArray, Y: CsrArray) -> Self:
+        """The same with more rows that vote; the trees stay as they are.  Shapes: (n, f), (n, L)"""
+        if not self.knn_weight:
+            return self
+        rows, labels = (csr_array(vstack(pair)) for pair in zip(self.training_rows(), (X, Y), strict=True))
+        settings = ("knn_weight", "similarity_power", "idf_power", "rare_label_boost", "tree_weight")
+        return self.from_rows(rows, labels, trees=self.trees(), **{name: getattr(self, name) for name in settings})
+
     def added_scores(self, examples: Examples, rows: RowIndex) -> tuple[FloatArray, IntArray]:
         """What is added to the scores of some labels, 0 or larger, and these labels, -1 for none.
 
@@ -139,12 +155,13 @@ class ExtraScores(FixedDtypeModule):
     def label_scores(self, X: CsrArray) -> tuple[FloatArray, IntArray]:
         """As `added_scores`, for rows of features.  Shapes: (n, f) -> (n, m), (n, m)"""
         X = normalise_rows(checked_csr(X, "X", self.n_features))
-        total: CsrArray = csr_array((X.shape[0], self.n_labels), dtype=np.float32)
+        terms: list[CsrArray] = []
         if self.knn_weight:
-            total = total + self.prepare()(X) * np.float32(self.knn_weight)
+            terms.append(csr_array(self.prepare()(X) * np.float32(self.knn_weight)))
         if self.label_trees:
-            total = total + unpadded(*search_trees(self.trees(), X), self.n_labels) * np.float32(self.tree_weight)
-        return padded(total)
+            found = unpadded(*search_trees(self.trees(), X), self.n_labels)
+            terms.append(csr_array(found * np.float32(self.tree_weight)))
+        return padded(canonical_csr(terms[0] + terms[1] if len(terms) == 2 else terms[0]))
 
     def prepare(self) -> Callable[[CsrArray], CsrArray]:
         """Build the search for neighbours, once: from rows of norm 1 to the votes for labels."""
@@ -206,6 +223,8 @@ class ExtraScores(FixedDtypeModule):
                 raise OptionError(f"ExtraScores: {name}_ids must be from 0 to {size - 1}")
         if self.knn_weight and len(self.row_offsets) < 2:
             raise OptionError("ExtraScores: votes need a training row")
+        if not (self.knn_weight or self.label_trees):
+            raise OptionError("ExtraScores: wants votes or label trees; got neither")
         for tree in self.trees():
             tree.check_loaded()
 
@@ -233,7 +252,7 @@ def votes(
 
     Shapes: (n, f), (n, L); the function: (m, f) -> sparse (m, L)
     """
-    index = KnnIndex(X, idf_weights(X, idf_power))
+    index = KnnIndex(X, idf_weights(column_counts(X), X.shape[0], idf_power))
     weighted = weighted_labels(Y, rare_label_boost)
     return lambda rows: sum_votes(index.search(rows, N_NEIGHBOURS), weighted, similarity_power)
 

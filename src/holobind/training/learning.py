@@ -23,7 +23,7 @@ from holobind._storage import encode_lines
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.data import Split, Tfidf
 from holobind.data.batches import ExampleRows, Examples, SparseExamples, ragged_labels
-from holobind.data.csr import is_mapped, label_id_sets, normalise_rows, normalise_rows_in_file
+from holobind.data.csr import binary_labels, is_mapped, label_id_sets, normalise_rows, normalise_rows_in_file
 from holobind.data.holdout import group_ids
 from holobind.data.sentence_encoder import SentenceEncoder
 from holobind.errors import DataError, OptionError
@@ -34,6 +34,7 @@ from holobind.ridge_knn import (
     RidgeKnn,
     default_dim,
     default_knn_dim,
+    feature_rows,
     fit_ridge_knn,
     rare_label_weights,
     solve_ridge,
@@ -190,6 +191,9 @@ def partial_fit(
             train_config, epochs=1, validation_fraction=0.0, patience=0, seed=train_config.seed + n_updates
         )
         loop.fit(model, examples, split.Y, one_pass, constant_rate=True)
+        if model.extra_scores is not None:
+            rows = feature_rows(examples, np.arange(len(split)), model.extra_scores.n_features)
+            model.extra_scores = model.extra_scores.with_rows(normalise_rows(rows), binary_labels(split.Y))
     model.frequencies = after
     return model
 

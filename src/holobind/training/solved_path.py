@@ -22,6 +22,7 @@ from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.codebooks import OrbitCodebook
 from holobind.data.batches import ExampleRows, Examples, prediction_batches
 from holobind.data.csr import binary_labels, normalise_rows
+from holobind.heads import HolographicHead
 from holobind.model import MAX_BATCH_ROWS, Model
 from holobind.networks import FC
 from holobind.ridge_knn import (
@@ -109,7 +110,8 @@ def solved_path(model: Model, X: CsrArray, Y: CsrArray, config: ModelConfig, on_
     """The linear path of an untrained model, whose weights are 0, for rows of features."""
     rows = normalise_rows(X) if config.normalise else X
     path = SolvedPath(model, rows, model.to_head_labels(binary_labels(Y)), config, on_progress)
-    model.head.set_label_weights(torch.from_numpy(path._label_weights(path.Y)))  # type: ignore[union-attr]
+    if isinstance(model.head, HolographicHead):
+        model.head.set_label_weights(torch.from_numpy(path._label_weights(path.Y)))
     return path
 
 
