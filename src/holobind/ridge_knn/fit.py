@@ -212,9 +212,7 @@ def fit_ridge_knn(
         calibration = calibrate(lambda k: top_k_with_trees(codebook, v, k, added), Y_held)
         ndcg = ndcg_of_rows(Y_held, top_k_with_trees(codebook, v, min(5, n_labels), added)[1].numpy())
         estimated = estimate(ndcg, None if groups is None else groups[np.concatenate([held for _, held in splits])])
-        counts = np.array([np.bincount(Y[kept].indices, minlength=n_labels) for kept, _ in splits])
-        held_rows = [held for _, held in splits]
-        held_out = HeldOut(np.concatenate(held_rows), [*map(len, held_rows)], counts, Y_held, v, added)
+        held_out = HeldOut.of([held for _, held in splits], Y, Y_held, v, added)
         # The tree of a single hold-out is kept, so that the choice costs no tree: the others have the held-out rows.
         trees = trees if len(splits) == 1 else []
         del v
