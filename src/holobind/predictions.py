@@ -236,7 +236,8 @@ class LabelPredictions:
 
         A file keeps it. Requests may exclude more labels, and not allow others.
         """
-        self.allowed = allowed_labels(self.n_labels, self.label_names, exclude, only)
+        excluded = [*exclude, *self.network.free_labels()] if not isinstance(exclude, str) else exclude
+        self.allowed = allowed_labels(self.n_labels, self.label_names, excluded, only)
 
     def _calibrated(self) -> Calibration:
         if self.calibration is None:
