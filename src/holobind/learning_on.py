@@ -124,6 +124,10 @@ class LearningOn:
         after = remove_rows(network, gone, reweigh=reweigh) if len(gone) else network
         return self._learned(after, self.label_names, {"rows forgotten": len(gone)}, refit, on_progress)
 
+    def check_can_learn_on(self) -> None:
+        """Raise an OptionError unless it keeps what updates need."""
+        self._updatable()
+
     def _updatable(self) -> RidgeKnn:
         if not isinstance(self.network, RidgeKnn):
             raise OptionError(

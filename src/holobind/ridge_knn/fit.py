@@ -11,7 +11,7 @@ The steps, on rows of norm 1:
 `rare_label_boost` is not chosen: nDCG@5 hardly depends on it, and metrics for rare labels gain at the cost of others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -311,7 +311,8 @@ class _Ridge:
         update: bool = False,
     ) -> RidgeKnn:
         blocks = solution.weight_blocks(self.codebook, self.processes, WEIGHT_BLOCK_ROWS)
-        W, bias, state = blocks, solution.full_bias(self.codebook, self.processes), None
+        W: Tensor | Iterable[Tensor] = blocks
+        bias, state = solution.full_bias(self.codebook, self.processes), None
         if update:
             start = np.concatenate([*(block.numpy() for block in blocks), bias.numpy()[None] / CONSTANT_FEATURE])
             label_weights = rare_label_weights(column_counts(Y), self.rare_label_boost)

@@ -266,7 +266,7 @@ class _Fitted:
         state = UpdateState.of(
             self.W, self.label_weights, self.rejected, self.free, n_rows=len(self), l2=learning_state(before).l2
         )
-        return RidgeKnn.from_weights(
+        network = RidgeKnn.from_weights(
             *prediction_weights(state, self.codebook.dim),
             self.X,
             self.Y,
@@ -281,6 +281,8 @@ class _Fitted:
             learning_on=state,
             seed=before.seed,
         )
+        network.max_table_bytes = before.max_table_bytes
+        return network
 
 
 def learning_state(network: RidgeKnn) -> UpdateState:
