@@ -26,6 +26,7 @@ from pathlib import Path
 CLIENTS = (1, 16, 64)
 K = 10
 OVERLOAD_CLIENTS, OVERLOAD_ROWS = 400, 32
+OVERLOAD = 14  # times the capacity; about ten are sent, as clients whose requests wait send nothing meanwhile
 MAX_TEXTS = 1000
 
 
@@ -138,7 +139,7 @@ def load(port, requests, n_clients, seconds, rate=None):
 
 @contextmanager
 def server(model):
-    """A server of a model: its port, the description of the model, and its process."""
+    """A server of a model: its port, the description of the model, and the id of its process."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
@@ -150,7 +151,7 @@ def server(model):
                 sys.exit("the server ended")
             try:
                 with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=60) as answer:
-                    yield port, json.load(answer)["models"][0], process
+                    yield port, json.load(answer)["models"][0], process.pid
                     break
             except OSError:
                 continue
@@ -160,8 +161,15 @@ def server(model):
             process.wait(60)
 
 
-def resident_mb(process):
-    return int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * 4096 / 1e6
+@contextmanager
+def running_server(port, pid):
+    """A server that was started elsewhere."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=60) as answer:
+        yield port, json.load(answer)["models"][0], pid
+
+
+def resident_mb(pid):
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096 / 1e6
 
 
 def cpu_seconds(pid):
@@ -194,24 +202,24 @@ def measure_load(port, requests, seconds, name, pid):
     return results
 
 
-def measure_overload(port, model, texts, process, seconds):
+def measure_overload(port, model, texts, pid, seconds):
     """Requests of many rows, ten times as many as are answered, from more clients than requests may run."""
     rows = [texts[i : i + OVERLOAD_ROWS] for i in range(0, len(texts) - OVERLOAD_ROWS, OVERLOAD_ROWS)]
     path = f"/v1/models/{model}/predict"
     many = [http_request(path, json.dumps({"text": each, "k": K}).encode(), "application/json") for each in rows]
     single = native_requests(model, texts)
     before = show("before", load(port, single, 4, seconds / 2))
-    capacity = load(port, many, 8, seconds / 2)
+    capacity = load(port, many, 32, seconds / 2)
     capacity = show("capacity, requests of rows", capacity)["answers a second"]
-    memory, done = [resident_mb(process)], threading.Event()
+    memory, done = [resident_mb(pid)], threading.Event()
 
     def watch():
         while not done.wait(0.1):
-            memory.append(resident_mb(process))
+            memory.append(resident_mb(pid))
 
     watcher = threading.Thread(target=watch)
     watcher.start()
-    under = show("overload", load(port, many, OVERLOAD_CLIENTS, seconds, rate=10 * capacity))
+    under = show("overload", load(port, many, OVERLOAD_CLIENTS, seconds, rate=OVERLOAD * capacity))
     done.set()
     watcher.join()
     after = show("afterwards", load(port, single, 4, seconds / 2))
@@ -222,22 +230,22 @@ def measure_overload(port, model, texts, process, seconds):
         "sent a second": round(offered, 1),
         "sent / capacity": round(offered / capacity, 1),
         "under load": under,
-        "MB before, at most, afterwards": [round(memory[0]), round(max(memory)), round(resident_mb(process))],
+        "MB before, at most, afterwards": [round(memory[0]), round(max(memory)), round(resident_mb(pid))],
         "single requests before": before,
         "single requests afterwards": after,
     }
 
 
-def measure_soak(port, requests, process, minutes, capacity_seconds):
+def measure_soak(port, requests, pid, minutes, capacity_seconds):
     """Half of the capacity for some minutes; the memory of the process, every half minute."""
     capacity = load(port, requests, 16, capacity_seconds)["answers a second"]
-    memory, result = [round(resident_mb(process), 1)], None
+    memory, result = [round(resident_mb(pid), 1)], None
     statuses = {}
     for i in range(int(2 * minutes)):
         result = load(port, requests, 16, 30.0, rate=capacity / 2)
         for status, count in result["statuses"].items():
             statuses[status] = statuses.get(status, 0) + count
-        memory.append(round(resident_mb(process), 1))
+        memory.append(round(resident_mb(pid), 1))
         show(f"{(i + 1) / 2} min", {"MB": memory[-1], **result})
     return {
         "answers a second": round(capacity / 2, 1),
@@ -255,9 +263,11 @@ def main():
     parser.add_argument("--texts", type=Path, required=True, help="a text a line")
     parser.add_argument("--seconds", type=float, default=8.0, help="of each measurement")
     parser.add_argument("--minutes", type=float, default=10.0, help="of soak")
+    parser.add_argument("--running", type=int, nargs=2, metavar=("PORT", "PID"), help="a server that runs already")
     parser.add_argument("--rival", help="address of a project of a running Annif: http://127.0.0.1:5000/v1/projects/ID")
     parser.add_argument("--rival-pid", type=int, default=0, help="its process, whose CPU time is counted")
     options = parser.parse_args()
+    sys.setswitchinterval(0.0002)  # clients wait for each other as little as possible
     texts = options.texts.read_text().splitlines()[:MAX_TEXTS]
     results = {"stage": options.stage}
     if options.stage == "load" and options.rival:
@@ -265,17 +275,18 @@ def main():
         requests = annif_requests(address.path.rsplit("/", 1)[1], texts)
         results["rival"] = measure_load(address.port, requests, options.seconds, "rival", options.rival_pid)
     else:
-        with server(options.model) as (port, model, process):
+        started = running_server(*options.running) if options.running else server(options.model)
+        with started as (port, model, pid):
             name = model["id"]
             results |= {"model": name, "labels": model["labels"]}
             requests = native_requests(name, texts)
             if options.stage == "load":
                 for route, sent in (("holobind", requests), ("holobind, Annif's routes", annif_requests(name, texts))):
-                    results[route] = measure_load(port, sent, options.seconds, route, process.pid)
+                    results[route] = measure_load(port, sent, options.seconds, route, pid)
             elif options.stage == "overload":
-                results |= measure_overload(port, name, texts, process, options.seconds)
+                results |= measure_overload(port, name, texts, pid, options.seconds)
             else:
-                results |= measure_soak(port, requests, process, options.minutes, options.seconds)
+                results |= measure_soak(port, requests, pid, options.minutes, options.seconds)
     print(json.dumps(results))
 
 

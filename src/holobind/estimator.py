@@ -216,7 +216,8 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """
         config, train_config = self._configs()
         if not hasattr(self, "model_"):
-            if config.can_use_knn and config.update is not False:
+            stores_rows = config.update if config.knn_weight == 0 else config.update is not False
+            if config.can_use_knn and stores_rows:
                 config = replace(config, update=True)
             else:
                 config = replace(config, knn_weight=config.knn_weight or 0)

@@ -17,8 +17,8 @@ least `min_scale`, and n the number of rows of l, this is added to the score of 
     0.95 s tanh(zero_weight t / 0.95)      if n = 0
     s weight t / (1 + n / half_rows)       otherwise
 
-So a label that was never seen does not overtake the best one, unless that one has a low score itself: `min_scale` is
-the best score that nine of ten rows reach.
+So a label that was never seen does not overtake the best one, unless the best one has a low score itself: `min_scale`
+is the best score that nine of ten rows reach.
 
 Only the ADDED_LABELS largest values of a row are added, and they are not negative, so that the top k stays exact
 (`heads.added_scores`).

@@ -39,6 +39,7 @@ class LearningOn:
     normalise: bool
     tfidf: Any
     encoder: Any
+    label_text: Any
 
     if TYPE_CHECKING:
         network: Network
@@ -81,6 +82,10 @@ class LearningOn:
         wrong = known.of("rejected", rejected, X.shape[0], may_add=False) if rejected is not None else None
         if not X.shape[0]:
             return self
+        if known.n_new and self.label_text is not None:
+            raise OptionError(
+                f"this model has texts of its labels, and {known.n_new} new labels have none; train it again"
+            )
         Y = from_label_ids(ids, len(known))
         R = None if wrong is None else from_label_ids(wrong, len(known))
         after = add_rows(network, X, Y, R, reweigh=reweigh)
@@ -118,6 +123,10 @@ class LearningOn:
         gone = _row_numbers(rows, network.n_training_rows) if rows is not None else self._find_rows(inputs)
         after = remove_rows(network, gone, reweigh=reweigh) if len(gone) else network
         return self._learned(after, self.label_names, {"rows forgotten": len(gone)}, refit, on_progress)
+
+    def check_can_learn_on(self) -> None:
+        """Raise an OptionError unless it keeps what updates need."""
+        self._updatable()
 
     def _updatable(self) -> RidgeKnn:
         if not isinstance(self.network, RidgeKnn):
@@ -178,6 +187,7 @@ class LearningOn:
             metadata={**self.metadata, "rows": network.n_training_rows, "learning on": {**before, **total}},
             calibration=self.calibration,
             allowed=None if allowed.all() else allowed,
+            label_text=self.label_text,
         ).eval()
         return learned
 

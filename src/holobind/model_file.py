@@ -20,7 +20,8 @@ and its tensors:
 
     network.*, head.*   the parameters, in any floating-point precision; what the seed draws again is not stored.
                         Of ridge_knn: quantised weights, the training rows and label sets of the kNN index, and the
-                        trees (`RidgeKnn`, `Forest` and `LabelTree` list their tensors)
+                        trees, and what updates need (`RidgeKnn`, `Forest`, `LabelTree` and `UpdateState` list their
+                        tensors)
     extra_scores.*      training rows, label sets and label trees (`ExtraScores`)
     label_counts        (L) int32, how often each label occurs in training
     n_rows              (1) int64, the number of training rows

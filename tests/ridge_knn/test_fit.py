@@ -10,11 +10,11 @@ from scipy.sparse import csr_array, hstack
 
 import holobind as hb
 from holobind._threads import num_threads
-from holobind.data.csr import binary_labels, normalise_rows
+from holobind.data.csr import normalise_rows
 from holobind.errors import OptionError
 from holobind.heads.added_scores import AddedScores
 from holobind.metrics import ndcg_at_k
-from holobind.ridge_knn import KnnChoice, fit, fit_ridge_knn, label_tree, tree_choice, update_ridge_knn
+from holobind.ridge_knn import KnnChoice, fit, fit_ridge_knn, label_tree, tree_choice
 from holobind.ridge_knn import ridge as ridge_module
 from holobind.ridge_knn.fit_forest import N_TREES
 from holobind.ridge_knn.fit_label_tree import fit_label_tree
@@ -133,28 +133,6 @@ def test_a_forest_finds_what_neighbours_do_not(monkeypatch):
     assert scores[0] > scores[1] + 1
 
 
-def test_an_update_averages_the_weights_and_stores_all_rows():
-    X, Y = clustered()
-    network = fit_network(X[:60], Y[:60], l2=1.0, knn_weight=1.0)
-    updated = update_ridge_knn(network, normalise_rows(X)[60:], Y[60:], 1.0, 60)
-    assert (updated.training_rows()[1] != binary_labels(Y)).nnz == 0
-    alone = fit_network(X[60:], Y[60:], l2=1.0, knn_weight=1.0)
-    expected = network.weights() * (2 / 3) + alone.weights() / 3
-    assert (updated.weights() - expected).norm() < 0.2 * expected.norm()  # both are rounded to four bits
-
-
-def test_an_update_keeps_the_settings_and_the_trees():
-    X, Y = parity(n=3000)
-    network = fit_ridge_knn(X, Y).network
-    updated = update_ridge_knn(network, X[:50], Y[:50], 1.0, X.shape[0])
-    assert updated.config() == network.config() | {
-        "rows": 3050,
-        "entries": X.nnz + X[:50].nnz,
-        "labels": Y.nnz + Y[:50].nnz,
-    }
-    assert torch.equal(updated.forest.levels, network.forest.levels)
-
-
 def many_labels(n=1200):
     """As many rows as one hold-out needs, and more labels than the dim of 16."""
     return rare_words(n=n)
@@ -225,15 +203,6 @@ def test_calibration_is_that_of_scores_with_trees():
 def test_impossible_numbers_of_label_trees_are_refused(value):
     with pytest.raises(OptionError, match=f"label_trees must be from 0 to 8, or None to choose it; got {value}"):
         fit_ridge_knn(*clustered(), label_trees=value)
-
-
-def test_an_update_keeps_the_label_trees():
-    X, Y = rare_words()
-    network = fit_ridge_knn(X, Y, dim=16, label_trees=2, knn_weight=0.5).network
-    updated = update_ridge_knn(network, X[:50], Y[:50], 1.0, X.shape[0])
-    for one, other in zip(updated.label_scores(X), network.label_scores(X), strict=True):
-        np.testing.assert_array_equal(one, other)
-    assert updated.config()["label_trees"] == network.config()["label_trees"]
 
 
 def test_label_trees_are_learned_without_knn_and_refused_elsewhere():

@@ -131,7 +131,7 @@ def test_a_person_corrects_and_teaches_with_the_keyboard(page, address):
     page.write(added)
     page.until("document.querySelectorAll('#found li').length === 1")
     page.press(*ENTER)
-    page.until(f"/Has .*{added}/.test(document.querySelector('#lesson').textContent)")
+    page.until(f"/Has [^]*{added}/.test(document.querySelector('#lesson').textContent)")
     page.click("#teach")
     page.until("/^(Learned|Kept)/.test(document.querySelector('#message').textContent)")
     page.until("document.querySelector('#lesson').textContent.startsWith('Accept or reject')")

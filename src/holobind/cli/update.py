@@ -87,8 +87,7 @@ def update(
     began, path = time.perf_counter(), out or model
     with claim_outputs({"--out": path}, _inputs(model if out else None, data, reject)), progress() as report:
         loaded = hb.load(model, encoder=encoder)
-        n_labels = loaded.n_labels
-        loaded._updatable()  # before data is read
+        loaded.check_can_learn_on()  # before data is read
         options = {
             "format": format,
             "text_field": text_field,
@@ -104,7 +103,8 @@ def update(
         )
         report(f"writing {path}", 0.0)
         learned.save(path)
-    _print(path, began, as_json, learned, {"rows": len(labels), "new labels": learned.n_labels - n_labels}, refit_trees)
+    new_labels = {*(learned.label_names or range(learned.n_labels))} - {*(loaded.label_names or range(loaded.n_labels))}
+    _print(path, began, as_json, learned, {"rows": len(labels), "new labels": len(new_labels)}, refit_trees)
 
 
 @app.command()
@@ -156,7 +156,7 @@ def forget(
     began, path = time.perf_counter(), out or model
     with claim_outputs({"--out": path}, _inputs(model if out else None, documents)), progress() as report:
         loaded = hb.load(model, encoder=encoder)
-        loaded._updatable()
+        loaded.check_can_learn_on()
         n_rows = loaded.frequencies.n_rows
         inputs = None
         if documents is not None:

@@ -15,6 +15,7 @@ from scipy.sparse import csr_array
 from holobind._jit import compiled
 from holobind._threads import num_threads, threaded
 from holobind._types import CsrArray, FloatArray
+from holobind.errors import OptionError
 from holobind.ridge_knn._kernels import sparse_dense_product
 from holobind.ridge_knn._linalg import BLOCK_COLUMNS, gram
 
@@ -33,7 +34,12 @@ class BlockSolver:
         with num_threads(1):  # a second thread saves little of so short a time
             system = torch.from_numpy(gram(csr_array(self.X_t[self.block].T)).astype(np.float64))
             system.diagonal().add_(l2)
-            self.inverse = torch.cholesky_inverse(torch.linalg.cholesky(system)).float()
+            factor, failed = torch.linalg.cholesky_ex(system)
+            if failed:
+                raise OptionError(
+                    f"with l2 {l2:g} the system of these rows is singular to rounding; fit with a larger l2"
+                )
+            self.inverse = torch.cholesky_inverse(factor).float()
 
     def solve(self, B: FloatArray, tolerance: float, norms: FloatArray | None = None) -> tuple[FloatArray, float]:
         """W, and the largest relative residual of a column.

@@ -11,7 +11,7 @@ The steps, on rows of norm 1:
 `rare_label_boost` is not chosen: nDCG@5 hardly depends on it, and metrics for rare labels gain at the cost of others.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -48,8 +48,8 @@ from holobind.ridge_knn.tree_choice import (
     suits_trees,
     top_k_with_trees,
 )
-from holobind.ridge_knn.update import keep_learning, prediction_weights, stored_precision
-from holobind.ridge_knn.update_state import UpdateState
+from holobind.ridge_knn.update import keep_learning, prediction_weights
+from holobind.ridge_knn.update_state import CONSTANT_FEATURE
 
 RARE_LABEL_BOOST = 0.1  # the largest that costs no P@1 in the mean of four datasets (experiments/LOG.md)
 MAX_ONE_HOT_LABELS = 2048  # by default, label vectors of up to so many labels are one-hot
@@ -182,11 +182,10 @@ def fit_ridge_knn(
     n_labels = Y.shape[1]
     codebook = default_codebook(n_labels, dim or default_knn_dim(n_labels), seed)
     if update is None:
-        update = processes.size == 1 and knn_weight != 0 and X.shape[1] * codebook.dim <= MAX_UPDATABLE_WEIGHTS
+        small = X.shape[1] * codebook.dim <= MAX_UPDATABLE_WEIGHTS and processes.size == 1
+        update = knn_weight != 0 and small
     elif update and processes.size > 1:
         raise OptionError("several processes cannot keep what an update needs; train in one process, or without update")
-    if update:
-        X = stored_precision(X)
     ridge = _Ridge(codebook, rare_label_boost, seed, on_progress, memory, processes)
     fitted = _Validated(KnnChoice(0.0, 2.0, 1.0 if knn_weight is None else knn_weight, 0.0))
     calibration: Calibration | None = None
@@ -213,9 +212,7 @@ def fit_ridge_knn(
         calibration = calibrate(lambda k: top_k_with_trees(codebook, v, k, added), Y_held)
         ndcg = ndcg_of_rows(Y_held, top_k_with_trees(codebook, v, min(5, n_labels), added)[1].numpy())
         estimated = estimate(ndcg, None if groups is None else groups[np.concatenate([held for _, held in splits])])
-        counts = np.array([np.bincount(Y[kept].indices, minlength=n_labels) for kept, _ in splits])
-        held_rows = [held for _, held in splits]
-        held_out = HeldOut(np.concatenate(held_rows), [*map(len, held_rows)], counts, Y_held, v, added)
+        held_out = HeldOut.of([held for _, held in splits], Y, Y_held, v, added)
         # The tree of a single hold-out is kept, so that the choice costs no tree: the others have the held-out rows.
         trees = trees if len(splits) == 1 else []
         del v
@@ -316,17 +313,16 @@ class _Ridge:
         tree_weight: float = 0.0,
         update: bool = False,
     ) -> RidgeKnn:
-        weights: Tensor | Iterator[Tensor]
-        state: UpdateState | None = None
+        blocks = solution.weight_blocks(self.codebook, self.processes, WEIGHT_BLOCK_ROWS)
+        W: Tensor | Iterable[Tensor] = blocks
+        bias, state = solution.full_bias(self.codebook, self.processes), None
         if update:
+            start = np.concatenate([*(block.numpy() for block in blocks), bias.numpy()[None] / CONSTANT_FEATURE])
             label_weights = rare_label_weights(column_counts(Y), self.rare_label_boost)
-            state = keep_learning(solution, X, Y, self.codebook, label_weights)
-            weights, bias = prediction_weights(state, self.codebook.dim)
-        else:
-            weights = solution.weight_blocks(self.codebook, self.processes, WEIGHT_BLOCK_ROWS)
-            bias = solution.full_bias(self.codebook, self.processes)
+            state = keep_learning(start, X, Y, self.codebook, label_weights, solution.l2)
+            W, bias = prediction_weights(state, self.codebook.dim)
         network = RidgeKnn.from_weights(
-            weights,
+            W,
             bias,
             X,
             Y,

@@ -274,7 +274,7 @@ class RidgeKnn(FixedDtypeModule, Network):
 
         label_counts   by which rare labels are boosted; by default those of the training rows
 
-        Shapes: -> (n, L)
+        Shapes: (L) -> (n, L)
         """
         Y = self.training_rows()[1]
         if self.learning_on is None:

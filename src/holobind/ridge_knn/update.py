@@ -30,23 +30,31 @@ from scipy.sparse import csr_array, hstack, vstack
 
 from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback
 from holobind.codebooks import Codebook
-from holobind.data.csr import binary_labels, canonical_csr, checked_csr, from_arrays, scale_columns, widen
+from holobind.data.csr import (
+    binary_labels,
+    canonical_csr,
+    checked_csr,
+    column_counts,
+    from_arrays,
+    scale_columns,
+    widen,
+)
 from holobind.errors import OptionError, ShapeError
 from holobind.ridge_knn._block_cg import BlockSolver
 from holobind.ridge_knn._linalg import product
-from holobind.ridge_knn._ridge_solvers import RidgeProblem
 from holobind.ridge_knn.encoder import rare_label_weights
 from holobind.ridge_knn.fit_forest import fit_forest
 from holobind.ridge_knn.fit_label_tree import fit_label_tree
 from holobind.ridge_knn.forest import Forest
 from holobind.ridge_knn.label_tree import LabelTree
 from holobind.ridge_knn.network import RidgeKnn, default_codebook
-from holobind.ridge_knn.ridge import DEFAULT_MEMORY, RidgeSolution
 from holobind.ridge_knn.update_state import CONSTANT_FEATURE, UpdateState
 
-ONE_HOT_TOLERANCE = 1e-4  # relative residual of each column, of the fit and of changes
-ORBIT_TOLERANCE = 3e-5  # times sqrt(d): a score is a sum over d columns, whose errors are independent
+ONE_HOT_TOLERANCE = 1e-5  # relative residual of each column of the fit
+ORBIT_TOLERANCE = 3e-6  # times sqrt(d): a score is a sum over d columns, whose errors are independent
+CHANGE_FACTOR = 10  # of these tolerances, for changes, which are much smaller than the solution
 REWEIGH_FACTOR = 4
+MAX_TARGET_BYTES = 1 << 26  # of the targets of some rows
 NO_IDS: IntArray = np.empty(0, np.int64)
 
 
@@ -56,23 +64,20 @@ def stored_precision(X: CsrArray) -> CsrArray:
 
 
 def keep_learning(
-    solution: RidgeSolution, X: CsrArray, Y: CsrArray, codebook: Codebook, label_weights: FloatArray
+    start: FloatArray, X: CsrArray, Y: CsrArray, codebook: Codebook, label_weights: FloatArray, l2: float
 ) -> UpdateState:
-    """Solve the regression of a fit on to a small tolerance, and keep the result.
+    """Solve the regression of a fit to a small tolerance, for rows in `stored_precision`, and keep the solution.
 
-    X   in `stored_precision`
+    start   about the solution, for the codebook's dimensions; the last row is that of the constant feature
 
-    Shapes: X (n, f), Y (n, L), label_weights (L)
+    Shapes: start (f + 1, d), X (n, f), Y (n, L), label_weights (L)
     """
-    one_hot = codebook.n_labels <= codebook.dim
-    W = np.concatenate([solution.weights.numpy(), solution.bias.numpy()[None] / CONSTANT_FEATURE])
-    if one_hot:
-        W = W[:, : codebook.n_labels] / label_weights
-    X = _with_constant(X)
+    W = start[:, : codebook.n_labels] / label_weights if codebook.n_labels <= codebook.dim else start
+    X = _with_constant(stored_precision(X))
     right = _right_side(X, Y, codebook, label_weights)
-    residual = np.asarray(right - product(csr_array(X.T), product(X, W)) - solution.l2 * W, np.float32)
-    change, _ = BlockSolver(X, solution.l2).solve(residual, _tolerance(codebook), np.linalg.norm(right, axis=0))
-    return UpdateState.of(W + change, label_weights, (NO_IDS, NO_IDS), NO_IDS, n_rows=X.shape[0], l2=solution.l2)
+    residual = np.asarray(right - product(csr_array(X.T), product(X, W)) - l2 * W, np.float32)
+    change, _ = BlockSolver(X, l2).solve(residual, _tolerance(codebook), np.linalg.norm(right, axis=0))
+    return UpdateState.of(W + change, label_weights, (NO_IDS, NO_IDS), NO_IDS, n_rows=X.shape[0], l2=l2)
 
 
 def prediction_weights(state: UpdateState, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -124,7 +129,7 @@ def add_rows(
     )
     after = after.reweighed(network.rare_label_boost, 1 if reweigh else REWEIGH_FACTOR)
     P = _with_constant(X)
-    E = _targets(P, csr_array(Y - wrong), after.codebook, after.label_weights) - product(P, now.W)
+    E = _targets(csr_array(Y - wrong), after.codebook, after.label_weights) - product(P, now.W)
     return after.solved(network, [(P, E), _length_changes(now, after.label_weights)])
 
 
@@ -147,7 +152,7 @@ def remove_rows(network: RidgeKnn, rows: IntArray, *, reweigh: bool = False) -> 
         now.W,
     ).reweighed(network.rare_label_boost, 1 if reweigh else REWEIGH_FACTOR)
     P = _with_constant(now.X[gone])
-    E = product(P, now.W) - _targets(P, now.signed()[gone], now.codebook, now.label_weights)
+    E = product(P, now.W) - _targets(now.signed()[gone], now.codebook, now.label_weights)
     kept = _Fitted(after.X, after.Y, after.rejected, now.free, now.label_weights, now.codebook, now.W)
     return after.solved(network, [(P, E), _length_changes(kept, after.label_weights)])
 
@@ -236,7 +241,7 @@ class _Fitted:
 
     def reweighed(self, boost: float, factor: float = REWEIGH_FACTOR) -> "_Fitted":
         """With lengths of label vectors by the counts of labels; in an orbit, where counts differ by a factor."""
-        wanted = rare_label_weights(np.bincount(self.Y.indices, minlength=self.Y.shape[1]), boost)
+        wanted = rare_label_weights(column_counts(self.Y), boost)
         weights = wanted
         if not self.one_hot:
             far = np.abs(np.log(self.label_weights / wanted)) > boost * np.log(factor) + 1e-6
@@ -246,7 +251,8 @@ class _Fitted:
     def solved(self, before: RidgeKnn, changes: Sequence[tuple[CsrArray, FloatArray]]) -> RidgeKnn:
         """The network after changes (P, E), where all but W has changed already."""
         P, E = csr_array(vstack([P for P, _ in changes])), np.concatenate([E for _, E in changes])
-        solver, tolerance = BlockSolver(_with_constant(self.X), learning_state(before).l2), _tolerance(self.codebook)
+        solver = BlockSolver(_with_constant(self.X), learning_state(before).l2)
+        tolerance = CHANGE_FACTOR * _tolerance(self.codebook)
         if len(E) <= E.shape[1]:
             Z, _ = solver.solve(P.toarray().T, tolerance)
             W = torch.addmm(torch.from_numpy(self.W), torch.from_numpy(Z), torch.from_numpy(E)).numpy()
@@ -260,7 +266,7 @@ class _Fitted:
         state = UpdateState.of(
             self.W, self.label_weights, self.rejected, self.free, n_rows=len(self), l2=learning_state(before).l2
         )
-        return RidgeKnn.from_weights(
+        network = RidgeKnn.from_weights(
             *prediction_weights(state, self.codebook.dim),
             self.X,
             self.Y,
@@ -275,6 +281,8 @@ class _Fitted:
             learning_on=state,
             seed=before.seed,
         )
+        network.max_table_bytes = before.max_table_bytes
+        return network
 
 
 def learning_state(network: RidgeKnn) -> UpdateState:
@@ -298,7 +306,7 @@ def _length_changes(fitted: _Fitted, label_weights: FloatArray) -> tuple[CsrArra
 
 
 def _tolerance(codebook: Codebook) -> float:
-    return ONE_HOT_TOLERANCE if codebook.n_labels <= codebook.dim else min(0.1, ORBIT_TOLERANCE * codebook.dim**0.5)
+    return ONE_HOT_TOLERANCE if codebook.n_labels <= codebook.dim else min(0.01, ORBIT_TOLERANCE * codebook.dim**0.5)
 
 
 def _with_constant(X: CsrArray) -> CsrArray:
@@ -306,14 +314,21 @@ def _with_constant(X: CsrArray) -> CsrArray:
     return csr_array(hstack([X, constant], format="csr", dtype=np.float32))
 
 
-def _problem(X: CsrArray, Y: CsrArray, codebook: Codebook, label_weights: FloatArray) -> RidgeProblem:
-    lengths = None if codebook.n_labels <= codebook.dim else label_weights
-    return RidgeProblem(X, Y, codebook, None, lengths, False, DEFAULT_MEMORY, lambda *_: None)
-
-
 def _right_side(X: CsrArray, Y: CsrArray, codebook: Codebook, label_weights: FloatArray) -> FloatArray:
-    return _problem(X, Y, codebook, label_weights).right_side()
+    """X'T, with some rows of T at a time.  Shapes: (n, f + 1), (n, L) -> (f + 1, columns)"""
+    n, columns = X.shape[0], min(codebook.n_labels, codebook.dim)
+    total = np.zeros((X.shape[1], columns), np.float32)
+    height = max(1, MAX_TARGET_BYTES // (4 * columns))
+    for top in range(0, n, height):
+        rows = slice(top, top + height)
+        total += product(csr_array(X[rows].T), _targets(Y[rows], codebook, label_weights))
+    return total
 
 
-def _targets(X: CsrArray, Y: CsrArray, codebook: Codebook, label_weights: FloatArray) -> FloatArray:
-    return _problem(X, Y, codebook, label_weights).targets(slice(None))
+def _targets(Y: CsrArray, codebook: Codebook, label_weights: FloatArray) -> FloatArray:
+    """Targets of rows; where label vectors are one-hot, they have length 1.  Shapes: (n, L) -> (n, columns)"""
+    if codebook.n_labels <= codebook.dim:
+        return np.asarray(Y.toarray(), np.float32)
+    Y = scale_columns(Y, label_weights)
+    labels, offsets = (torch.from_numpy(array.astype(np.int64)) for array in (Y.indices, Y.indptr[:-1]))
+    return codebook.encode(labels, offsets, torch.from_numpy(np.asarray(Y.data, np.float32))).detach().numpy()
