@@ -8,7 +8,7 @@
 
 import warnings
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -49,6 +49,24 @@ class Targets:
         if classes is None:
             classes = y if kind == "classes" else (label for row in y for label in row)
         return cls(kind, sorted_labels(classes))
+
+    def grown_by(self, y: Any) -> "Targets":
+        """With the labels of y that are new after the others, in the order of rows; an indicator has no new labels."""
+        kind, rows = _read(y)
+        if kind != self.kind or not self.named:
+            return self
+        known = dict.fromkeys(self.classes.tolist())
+        n_known = len(known)
+        labels = rows.tolist() if kind == "classes" else [label for row in rows for label in row]
+        new = list(dict.fromkeys([*known, *labels]))[n_known:]
+        return self if not new else replace(self, classes=_joined(self.classes, new))
+
+    def ordered_as(self, label_names: list[str] | None) -> "Targets":
+        """The same labels in the order of their names; a name that is unknown stands for itself."""
+        if not self.named or label_names is None or label_names == self.label_names:
+            return self
+        classes = dict(zip(self.label_names or (), self.classes.tolist(), strict=True))
+        return replace(self, classes=np.array([classes.get(name, name) for name in label_names], self.classes.dtype))
 
     def known(self, y: Any) -> tuple[Any, int]:
         """y without the labels that are not among `classes`, and how many labels that leaves out.
@@ -227,3 +245,13 @@ def sorted_labels(labels: Iterable[Any]) -> NDArray[Any]:
     except TypeError as error:
         raise DataError(f"labels of sets must be all strings or all whole numbers ({error})") from error
     raise DataError(f"labels of sets must be all strings or all whole numbers; got {kept[0]!r:.40}")
+
+
+def _joined(classes: NDArray[Any], new: list[Any]) -> NDArray[Any]:
+    """Classes and new ones after them; they must be of one kind, strings or numbers."""
+    sorted_labels([*classes[:1].tolist(), *new])  # raises an error where they cannot be compared
+    if classes.dtype == object:
+        joined = np.empty(len(classes) + len(new), object)
+        joined[:] = [*classes.tolist(), *new]
+        return joined
+    return np.concatenate([classes, np.array(new)])

@@ -103,7 +103,8 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         dim: int | None = None,
         codebook: str = "orbit",
         trainable: Sequence[str] = (),
-        linear_skip: bool = False,
+        hard_negatives: int = 0,
+        linear_skip: bool | None = None,
         hidden: Sequence[int] | None = None,
         dropout: float | None = None,
         feature_dropout: float | None = None,
@@ -116,6 +117,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         knn_weight: float | None = None,
         rare_label_boost: float = 0.1,
         label_trees: int | None = None,
+        update: bool | None = None,
         tokenizer: str = "word",
         vocab_size: int = 50000,
         max_tokens: int = 500,
@@ -134,7 +136,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         clip_norm: float = 1.0,
         patience: int = 3,
         validation_fraction: float = 0.1,
-        metric: str = "P@1",
+        metric: str | None = None,
         precision: str = "32-true",
         time_limit: float | None = None,
         memory: str | None = None,
@@ -150,6 +152,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.dim = dim
         self.codebook = codebook
         self.trainable = trainable
+        self.hard_negatives = hard_negatives
         self.linear_skip = linear_skip
         self.hidden = hidden
         self.dropout = dropout
@@ -163,6 +166,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.knn_weight = knn_weight
         self.rare_label_boost = rare_label_boost
         self.label_trees = label_trees
+        self.update = update
         self.tokenizer = tokenizer
         self.vocab_size = vocab_size
         self.max_tokens = max_tokens
@@ -204,23 +208,32 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
         classes   all labels, if the first call's y does not have all of them; an indicator does
 
-        The closed form (the default) solves each call's rows, with the l2 of the first call, and takes the mean over
-        all rows so far. That is less accurate than solving all rows at once, the more so the smaller the calls are, but
-        their order does not matter. Rows are stored for kNN only if `knn_weight` is given, or if `fit` came before. Any
-        other network is trained for one pass at a constant learning rate, with nothing held out and a new optimiser.
-        The vocabulary of a model of texts is that of the first call.
+        The default model is then the same as after a fit to all rows with the penalty, the vocabulary and the settings
+        that the first call chose (`Model.update`). It stores all rows. Where y has names, new ones become classes after
+        the others, unless the first call was given `classes`. With `update=False`, or a linear head, the closed form
+        solves each call's rows, and takes the mean over all rows so far, which is less accurate. Any other network is
+        trained for one pass at a constant learning rate, with nothing held out and a new optimiser.
         """
         config, train_config = self._configs()
         if not hasattr(self, "model_"):
-            config = replace(config, knn_weight=config.knn_weight or 0)
-            return self._fit(
-                X, y, config, replace(train_config, epochs=1, validation_fraction=0.0, patience=0), classes
-            )
+            stores_rows = config.update if config.knn_weight == 0 else config.update is not False
+            if config.can_use_knn and stores_rows:
+                config = replace(config, update=True)
+            else:
+                config = replace(config, knn_weight=config.knn_weight or 0)
+            one_pass = replace(train_config, epochs=1, validation_fraction=0.0, patience=0)
+            self._fit(X, y, config, one_pass, classes)
+            self._all_classes_known = classes is not None
+            return self
         if classes is not None and not np.array_equal(sorted_labels(classes), self.classes_):
             raise DataError("classes are others than in the first call of partial_fit; call fit to start anew")
         y = as_list(y)
-        split = self._split(X, self.targets_.to_csr(y), y)
-        partial_fit(self.model_, split, config, train_config, self.n_updates_)
+        may_grow = self.model_.can_learn_on and not self._all_classes_known
+        targets = self.targets_.grown_by(y) if may_grow else self.targets_
+        split = self._split(X, targets.to_csr(y), y)
+        self.model_ = partial_fit(self.model_, split, config, train_config, self.n_updates_, targets.label_names)
+        self.targets_ = targets.ordered_as(self.model_.label_names)
+        self.classes_ = self.targets_.classes
         self.n_updates_ += 1
         return self
 
@@ -376,7 +389,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def _adopt(self, model: models.Model, targets: Targets) -> None:
         self.model_, self.targets_, self.classes_, self.n_updates_ = model, targets, targets.classes, 1
-        self._warned = False
+        self._warned, self._all_classes_known = False, False
         if model.tfidf is None and model.network.n_features is not None:
             self.n_features_in_ = model.network.n_features
 

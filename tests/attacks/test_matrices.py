@@ -14,7 +14,7 @@ from holobind.data import Dataset, Split
 from holobind.data.csr import checked_csr
 from holobind.errors import HolobindError
 from holobind.networks.fc import SparseLinear
-from holobind.ridge_knn import Forest, KnnIndex, fit_ridge_knn, solve_ridge, update_ridge_knn
+from holobind.ridge_knn import Forest, KnnIndex, add_rows, fit_ridge_knn, solve_ridge
 from holobind.training.optimiser import RowAdam
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -74,7 +74,7 @@ def lying(A, lie, kind=sparse.csr_array):
 
 
 def fitted():
-    return fit_ridge_knn(X, Y, l2=1.0, knn_weight=0.5).network
+    return fit_ridge_knn(X, Y, l2=1.0, knn_weight=0.5, update=True).network
 
 
 BORDERS = {
@@ -90,7 +90,9 @@ BORDERS = {
     "solve_ridge Y": lambda A: solve_ridge(X, A, OneHotCodebook(F, F), 1.0),
     "fit_ridge_knn": lambda A: fit_ridge_knn(A, Y, l2=1.0),
     "fit_ridge_knn Y": lambda A: fit_ridge_knn(X, A, l2=1.0),
-    "update_ridge_knn": lambda A: update_ridge_knn(fitted(), A, Y, 1.0, N),
+    "add_rows X": lambda A: add_rows(fitted(), A, Y),
+    "add_rows Y": lambda A: add_rows(fitted(), X, A),
+    "add_rows rejected": lambda A: add_rows(fitted(), X, sparse.csr_array(Y.shape, dtype=np.float32), A),
     "RidgeKnn.encode": lambda A: fitted().encode(A),
     "KnnIndex": lambda A: KnnIndex(A, np.ones(F, np.float32)),
     "KnnIndex.search": lambda A: KnnIndex(X, np.ones(F, np.float32)).search(A, 3),

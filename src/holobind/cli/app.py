@@ -15,6 +15,7 @@ from holobind.cli import restrict as restrict_cli
 from holobind.cli import serve as serve_cli
 from holobind.cli import symbols as symbols_cli
 from holobind.cli import train as train_cli
+from holobind.cli import update as update_cli
 from holobind.cli import warm as warm_cli
 from holobind.cli.plugins import add_plugins
 
@@ -39,7 +40,7 @@ def _options(
 
 MODEL_VERBS = (
     *(train_cli, predict_cli, explain_cli, report_cli, inspect_cli, restrict_cli, compare_cli),
-    *(serve_cli, warm_cli),
+    *(update_cli, serve_cli, warm_cli),
 )
 for verbs in (symbols_cli, *MODEL_VERBS):
     app.add_typer(verbs.app)

@@ -121,6 +121,12 @@ def from_label_ids(rows: Sequence[Sequence[int]], n_labels: int) -> CsrArray:
     return from_arrays(np.ones(len(ids), np.int32), ids, indptr, (len(rows), n_labels))
 
 
+def label_id_sets(Y: CsrArray) -> list[list[int]]:
+    """The label ids of each row: the inverse of `from_label_ids`."""
+    ids = Y.indices.tolist()
+    return [ids[first:last] for first, last in zip(Y.indptr[:-1].tolist(), Y.indptr[1:].tolist(), strict=True)]
+
+
 def widen(X: CsrArray, n_columns: int) -> CsrArray:
     """Add empty columns, up to `n_columns` columns."""
     return from_arrays(X.data, X.indices, X.indptr, (X.shape[0], n_columns))

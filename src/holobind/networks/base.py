@@ -64,6 +64,10 @@ class Network(nn.Module):
         """
         return None
 
+    def free_labels(self) -> list[int]:
+        """Ids whose labels were forgotten; none of them is ever predicted."""
+        return []
+
     def working_bytes(self) -> int:
         """The memory, about, of tables that it builds for prediction; known from the sizes in a file's header alone."""
         return 0

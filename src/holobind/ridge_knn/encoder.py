@@ -19,7 +19,7 @@ from torch import Tensor
 from holobind._threads import by_rows
 from holobind._types import CsrArray, FloatArray, IntArray
 from holobind.codebooks import OrbitCodebook
-from holobind.data.csr import column_counts, from_arrays, idf_weights, scale_columns
+from holobind.data.csr import column_counts, from_arrays, idf_weights
 from holobind.ridge_knn._kernels import add_int8_product, add_int8_row_sums, add_slices, add_sparse, quantise_rows
 from holobind.ridge_knn.forest import Forest
 from holobind.ridge_knn.knn_index import N_NEIGHBOURS, KnnIndex
@@ -55,12 +55,12 @@ class Encoder:
             self.weight_scales = (network.scales.float() / 2).cpu().numpy()
         self.bias, self.codebook = network.bias.float().cpu().numpy(), network.codebook()
         self.similarity_power, self.knn_weight = network.similarity_power, network.knn_weight
-        self.X, labels = network.training_rows()
-        counts = column_counts(labels) if label_counts is None else label_counts
-        self.Y = scale_columns(labels, rare_label_weights(counts, network.rare_label_boost))
+        self.X, self.Y = network.training_rows()[0], network.targets(label_counts)
         n, d = self.X.shape[0], network.out_features
         # Pages of an empty array that are never written take no memory.
-        self.residuals = np.empty((n, d), np.int8) if n * d <= network.max_table_bytes else None
+        self.residuals = (
+            np.empty((n, d), np.int8) if n * d <= min(MAX_KNN_TABLE_BYTES, network.max_table_bytes) else None
+        )
         self.residual_scales, self.residual_known = np.empty(n, np.float32), np.zeros(n, bool)
         self.forest, self.forest_weight = network.forest, network.forest_weight
         self.split_levels = None if self.forest is None else self.forest.split_levels()

@@ -11,7 +11,7 @@ The steps, on rows of norm 1:
 `rare_label_boost` is not chosen: nDCG@5 hardly depends on it, and metrics for rare labels gain at the cost of others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from itertools import product
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array, vstack
+from scipy.sparse import vstack
 from torch import Tensor
 
 from holobind._processes import ALONE, Processes
@@ -38,7 +38,7 @@ from holobind.ridge_knn.fit_label_tree import fit_label_tree
 from holobind.ridge_knn.forest import MAX_FEATURES, Forest
 from holobind.ridge_knn.label_tree import LabelTree, search_trees
 from holobind.ridge_knn.network import MAX_LABEL_TREES, WEIGHT_BLOCK_ROWS, RidgeKnn, default_codebook
-from holobind.ridge_knn.ridge import DEFAULT_MEMORY, MIN_TOLERANCE_GAIN, RidgeSolution, solve_ridge
+from holobind.ridge_knn.ridge import DEFAULT_MEMORY, RidgeSolution, solve_ridge
 from holobind.ridge_knn.sharded_rows import ShardedRows
 from holobind.ridge_knn.tree_choice import (
     DEFAULT_TREE_WEIGHT,
@@ -48,11 +48,13 @@ from holobind.ridge_knn.tree_choice import (
     suits_trees,
     top_k_with_trees,
 )
+from holobind.ridge_knn.update import keep_learning, prediction_weights
+from holobind.ridge_knn.update_state import CONSTANT_FEATURE
 
 RARE_LABEL_BOOST = 0.1  # the largest that costs no P@1 in the mean of four datasets (experiments/LOG.md)
 MAX_ONE_HOT_LABELS = 2048  # by default, label vectors of up to so many labels are one-hot
 MANY_LABELS_DIM = 1024  # of the codebook of more labels, by default
-UPDATE_TOLERANCE = 0.1  # of the ridge regression on new rows in `update_ridge_knn`
+MAX_UPDATABLE_WEIGHTS = 1 << 24  # up to so many, a network keeps by default what updates need: 32 MB in 16 bits
 L2_SEARCH_DIM = 128  # of the codebook for the choice of l2, where labels are more than the dim
 
 MIN_ROWS_TO_VALIDATE = 6
@@ -61,7 +63,10 @@ IDF_POWERS = (0.0, 0.5)
 MIN_IDF_GAIN = 0.25  # points of nDCG@5 by which an idf power above 0 must be better
 SIMILARITY_POWERS = (1.0, 2.0, 4.0, 8.0)
 KNN_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+# With the kNN term, a smaller tolerance must be better by so many points of nDCG@5, and by so many standard errors.
+MIN_TOLERANCE_GAIN_WITH_KNN, GAIN_ERRORS = 0.5, 2.0
 N_CANDIDATES = 32  # labels of a row, by each of three typical settings, among which others rank where labels are many
+KNN_NOISE = 0.1  # points of nDCG@5, less than the standard error, by which a knn_weight must be worse to be out
 MIDDLE_KNN_WEIGHT = 0.75  # with which idf_power and similarity_power are chosen
 
 MIN_ROWS_FOR_FOREST = 1000
@@ -140,6 +145,7 @@ def fit_ridge_knn(
     knn_weight: float | None = None,
     rare_label_boost: float = RARE_LABEL_BOOST,
     label_trees: int | None = None,
+    update: bool | None = False,
     seed: int = 0,
     groups: IntArray | None = None,
     memory: int = DEFAULT_MEMORY,
@@ -154,6 +160,8 @@ def fit_ridge_knn(
     rare_label_boost   a larger one ranks rare labels higher, at the cost of frequent ones
     label_trees        number of label trees; None: 2 where labels are more than the dim and held-out rows gain, else 0,
                        and 0 with knn_weight 0
+    update             keep what `update` needs, and solve the regression to a small tolerance; None: where it has at
+                       most 2^24 weights, and rows are stored for kNN
     seed               of the codebook, the held-out rows and the trees
     groups             ids from 0 on (`data.holdout.group_ids`): whole groups are held out, not single rows
     memory             bytes, about, in addition to rows, weights and trees
@@ -173,6 +181,11 @@ def fit_ridge_knn(
     X, Y = canonical_csr(checked_csr(X, "X").astype(np.float32, copy=False)), binary_labels(checked_csr(Y, "Y"))
     n_labels = Y.shape[1]
     codebook = default_codebook(n_labels, dim or default_knn_dim(n_labels), seed)
+    if update is None:
+        small = X.shape[1] * codebook.dim <= MAX_UPDATABLE_WEIGHTS and processes.size == 1
+        update = knn_weight != 0 and small
+    elif update and processes.size > 1:
+        raise OptionError("several processes cannot keep what an update needs; train in one process, or without update")
     ridge = _Ridge(codebook, rare_label_boost, seed, on_progress, memory, processes)
     fitted = _Validated(KnnChoice(0.0, 2.0, 1.0 if knn_weight is None else knn_weight, 0.0))
     calibration: Calibration | None = None
@@ -199,9 +212,7 @@ def fit_ridge_knn(
         calibration = calibrate(lambda k: top_k_with_trees(codebook, v, k, added), Y_held)
         ndcg = ndcg_of_rows(Y_held, top_k_with_trees(codebook, v, min(5, n_labels), added)[1].numpy())
         estimated = estimate(ndcg, None if groups is None else groups[np.concatenate([held for _, held in splits])])
-        counts = np.array([np.bincount(Y[kept].indices, minlength=n_labels) for kept, _ in splits])
-        held_rows = [held for _, held in splits]
-        held_out = HeldOut(np.concatenate(held_rows), [*map(len, held_rows)], counts, Y_held, v, added)
+        held_out = HeldOut.of([held for _, held in splits], Y, Y_held, v, added)
         # The tree of a single hold-out is kept, so that the choice costs no tree: the others have the held-out rows.
         trees = trees if len(splits) == 1 else []
         del v
@@ -216,7 +227,7 @@ def fit_ridge_knn(
         tree_weight = tree_choice.weight
     n_trees = (label_trees or N_LABEL_TREES) if tree_weight else 0
     trees += [ridge.label_tree(X, Y, seed + i) for i in range(len(trees), n_trees)]
-    network = ridge.network(solution, X, Y, choice, forest, trees, tree_weight)
+    network = ridge.network(solution, X, Y, choice, forest, trees, tree_weight, update)
     solution = replace(solution, validation=fitted.l2_validation)
     return RidgeKnnFit(
         network,
@@ -227,38 +238,6 @@ def fit_ridge_knn(
         estimated,
         near_duplicates,
         held_out,
-    )
-
-
-def update_ridge_knn(network: RidgeKnn, X: CsrArray, Y: CsrArray, l2: float | None, n_seen: int) -> RidgeKnn:
-    """The network after more rows: W and b are means of the old ones and of a ridge regression on the new rows.
-
-    The means are weighted by `n_seen`, the number of rows the network was fitted to, and by the number of new rows. The
-    new rows are added to the stored training rows.
-
-    Shapes: X (n, f), Y (n, L)
-    """
-    X, Y = checked_csr(X, "X", network.n_features), binary_labels(checked_csr(Y, "Y", network.n_labels))
-    codebook = network.codebook()
-    all_X, all_Y = (csr_array(vstack(pair)) for pair in zip(network.training_rows(), (X, Y), strict=True))
-    label_weights = rare_label_weights(column_counts(all_Y), network.rare_label_boost)
-    new = solve_ridge(X, Y, codebook, l2, tolerance=UPDATE_TOLERANCE, label_weights=label_weights, seed=network.seed)
-    fraction = X.shape[0] / (n_seen + X.shape[0])
-    W, bias = network.weights().lerp_(new.weights, fraction), network.bias.cpu().lerp(new.bias, fraction)
-    return RidgeKnn.from_weights(
-        W,
-        bias,
-        all_X,
-        all_Y,
-        knn_weight=network.knn_weight,
-        similarity_power=network.similarity_power,
-        idf_power=network.idf_power,
-        rare_label_boost=network.rare_label_boost,
-        forest=network.forest,
-        forest_weight=network.forest_weight,
-        label_trees=network.trees(),
-        tree_weight=network.tree_weight,
-        seed=network.seed,
     )
 
 
@@ -332,10 +311,19 @@ class _Ridge:
         forest: Forest | None,
         label_trees: Sequence[LabelTree] = (),
         tree_weight: float = 0.0,
+        update: bool = False,
     ) -> RidgeKnn:
+        blocks = solution.weight_blocks(self.codebook, self.processes, WEIGHT_BLOCK_ROWS)
+        W: Tensor | Iterable[Tensor] = blocks
+        bias, state = solution.full_bias(self.codebook, self.processes), None
+        if update:
+            start = np.concatenate([*(block.numpy() for block in blocks), bias.numpy()[None] / CONSTANT_FEATURE])
+            label_weights = rare_label_weights(column_counts(Y), self.rare_label_boost)
+            state = keep_learning(start, X, Y, self.codebook, label_weights, solution.l2)
+            W, bias = prediction_weights(state, self.codebook.dim)
         network = RidgeKnn.from_weights(
-            solution.weight_blocks(self.codebook, self.processes, WEIGHT_BLOCK_ROWS),
-            solution.full_bias(self.codebook, self.processes),
+            W,
+            bias,
             X,
             Y,
             knn_weight=choice.knn_weight,
@@ -346,9 +334,10 @@ class _Ridge:
             forest_weight=choice.forest_weight,
             label_trees=label_trees,
             tree_weight=tree_weight,
+            learning_on=state,
             seed=self.seed,
         )
-        network.max_table_bytes = min(network.max_table_bytes, self.memory)
+        network.max_table_bytes = self.memory
         return network
 
 
@@ -413,7 +402,8 @@ def _validate(
 ) -> _Validated:
     """Choose the penalty, the tolerance and the settings of the kNN term and the forest on held-out rows.
 
-    A smaller tolerance than the first must pay with the kNN term, which makes up for much of what a loose one misses.
+    A smaller tolerance than the first must pay with the kNN term, which makes up for much of what a loose one misses,
+    and by more than chance.
     """
     searched = ridge.search(X, Y, splits[0][0], l2, groups)
     forests = [
@@ -433,10 +423,20 @@ def _validate(
             outputs.append(_held_out_outputs(network, rows, take_rows(X, held), take_rows(Y, held), knn_weight != 0))
         choice, tried = _choose_knn(ridge.codebook, outputs, knn_weight)
         found = _Validated(choice, tried, outputs, start, searched.validation)
-        if best is None or (choice.ndcg or 0.0) - (best.choice.ndcg or 0.0) > MIN_TOLERANCE_GAIN:
+        if best is None or _gains(ridge.codebook, best, found):
             best = found
     assert best is not None
     return best
+
+
+def _gains(codebook: Codebook, before: _Validated, after: _Validated) -> bool:
+    """Whether nDCG@5 of held-out rows gains enough, and more than chance would explain."""
+    k = min(5, codebook.n_labels)
+    outputs = [_joined(validated.outputs, validated.choice) for validated in (before, after)]
+    scores = [ndcg_of_rows(Y, codebook.top_k(v, k)[1].numpy()) for v, Y in outputs]
+    gains = scores[1] - scores[0]
+    error = gains.std() / len(gains) ** 0.5
+    return float(gains.mean()) > max(MIN_TOLERANCE_GAIN_WITH_KNN, GAIN_ERRORS * float(error))
 
 
 def _suits_forest(n_rows: int, n_features: int) -> bool:
@@ -518,4 +518,7 @@ def _choose_knn(
         forest_knn_weight = FOREST_KNN_WEIGHT if knn_weight is None else knn_weight
         candidates.append(KnnChoice(best.idf_power, FOREST_SIMILARITY_POWER, forest_knn_weight, FOREST_WEIGHT))
     best = max(candidates, key=ndcg)
+    if not best.forest_weight:  # of weights that cannot be told apart, the usual one
+        close = [each for each in candidates if not each.forest_weight and ndcg(each) >= ndcg(best) - KNN_NOISE]
+        best = min(close, key=lambda choice: abs(choice.knn_weight - MIDDLE_KNN_WEIGHT))
     return replace(best, ndcg=tried[best]), [replace(choice, ndcg=score) for choice, score in tried.items()]

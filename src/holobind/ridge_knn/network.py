@@ -26,6 +26,7 @@ labels compensate for it. The model is linear in its targets, so each label's sc
 vector, and prediction needs no other change.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Self
 
@@ -39,14 +40,15 @@ from holobind import algebra
 from holobind._types import CsrArray, FloatArray, IntArray, RowIndex
 from holobind.codebooks import OneHotCodebook, OrbitCodebook
 from holobind.data.batches import Examples, SparseBatch, SparseExamples
-from holobind.data.csr import checked_csr, from_arrays
+from holobind.data.csr import checked_csr, column_counts, from_arrays, scale_columns
 from holobind.errors import OptionError
 from holobind.networks.base import Network
 from holobind.ridge_knn._module import FixedDtypeModule
-from holobind.ridge_knn.encoder import MAX_KNN_TABLE_BYTES, Encoder
+from holobind.ridge_knn.encoder import Encoder, rare_label_weights
 from holobind.ridge_knn.forest import TOP_SPLITS, Forest
 from holobind.ridge_knn.label_tree import COMPRESSED_TREE_TENSORS, LabelTree, search_trees
 from holobind.ridge_knn.quantise import STEPS, dequantise, quantise_blocks
+from holobind.ridge_knn.update_state import UpdateState
 
 # Memory of the tables of an `Encoder`, with the temporary arrays they are computed by: bytes for each stored feature,
 # label and row, for each element of a leaf value, and for each leaf of a row.
@@ -73,6 +75,7 @@ class RidgeKnn(FixedDtypeModule, Network):
     forest, forest_weight   `Forest.config()` of the trees, and their weight, from 0 to 1
     label_trees             `LabelTree.config()` of each label tree
     tree_weight             weight of log-probabilities of label trees; 0 without any
+    learning_on             `UpdateState.config()` of what updates need, if it is kept (`update`)
     seed                    of the codebook
     """
 
@@ -107,6 +110,7 @@ class RidgeKnn(FixedDtypeModule, Network):
         forest_weight: float = 0.0,
         label_trees: Sequence[dict[str, Any]] = (),
         tree_weight: float = 0.0,
+        learning_on: dict[str, Any] | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -144,19 +148,23 @@ class RidgeKnn(FixedDtypeModule, Network):
         self.forest = Forest(n_features, **forest) if forest else None
         self.label_trees = nn.ModuleList(LabelTree(n_features, n_labels, **config) for config in label_trees)
         self.tree_weight = float(tree_weight)
+        self.learning_on: UpdateState | None = None
+        if learning_on is not None:
+            columns = min(n_labels, out_features)
+            self.learning_on = UpdateState(rows, n_features + 1, columns, n_labels, **learning_on)
         buffers = {
             "codes": torch.zeros(n_features, -(-out_features * bits // 8), dtype=torch.uint8),
             "scales": torch.zeros(n_features, dtype=torch.float16),
             "bias": torch.zeros(out_features),
             "row_offsets": torch.zeros(rows + 1, dtype=torch.int64),
-            "row_ids": torch.zeros(entries, dtype=_id_dtype(n_features)),
+            "row_ids": torch.zeros(entries, dtype=id_dtype(n_features)),
             "row_values": torch.zeros(entries, dtype=torch.float16),
             "label_offsets": torch.zeros(rows + 1, dtype=torch.int64),
-            "label_ids": torch.zeros(labels, dtype=_id_dtype(n_labels)),
+            "label_ids": torch.zeros(labels, dtype=id_dtype(n_labels)),
         }
         for name, buffer in buffers.items():
             self.register_buffer(name, buffer)
-        self.max_table_bytes = MAX_KNN_TABLE_BYTES  # of residuals that are kept; a smaller table costs time
+        self.max_table_bytes = sys.maxsize  # of residuals that are kept, where memory is bounded
         self._encoder: Encoder | None = None
 
     @classmethod
@@ -175,6 +183,7 @@ class RidgeKnn(FixedDtypeModule, Network):
         forest_weight: float = 0.0,
         label_trees: Sequence[LabelTree] = (),
         tree_weight: float = 0.0,
+        learning_on: UpdateState | None = None,
         seed: int = 0,
     ) -> Self:
         """Pack a ridge regression and its training rows; W is a matrix, or blocks of its rows.
@@ -183,7 +192,7 @@ class RidgeKnn(FixedDtypeModule, Network):
         """
         n_features, dim = X.shape[1], len(bias)
         bits = 4 if n_features * dim <= MAX_FOUR_BIT_WEIGHTS else 2
-        if not knn_weight and not forest_weight:
+        if not knn_weight and not forest_weight and learning_on is None:
             X, Y = X[:0], Y[:0]
         forest, label_trees = forest if forest_weight else None, label_trees if tree_weight else ()
         network = cls(
@@ -195,13 +204,14 @@ class RidgeKnn(FixedDtypeModule, Network):
             label_trees=[tree.config() for tree in label_trees], tree_weight=tree_weight, seed=seed,
         )  # fmt: skip
         network.forest, network.label_trees = forest, nn.ModuleList(label_trees)
+        network.learning_on = learning_on
         blocks = W.split(WEIGHT_BLOCK_ROWS) if isinstance(W, Tensor) else W
         key = network._key() if network.one_hot else None
         rotated = (block if key is None else algebra.bind(block, key) for block in blocks)
         network.codes, network.scales = quantise_blocks(rotated, bits)
         network.bias = bias.detach().clone()
         network.row_offsets, network.label_offsets = (torch.from_numpy(A.indptr.astype(np.int64)) for A in (X, Y))
-        network.row_ids, network.label_ids = _pack_ids(X), _pack_ids(Y)
+        network.row_ids, network.label_ids = pack_ids(X), pack_ids(Y)
         network.row_values.copy_(torch.from_numpy(np.asarray(X.data, np.float32)))
         return network
 
@@ -251,13 +261,29 @@ class RidgeKnn(FixedDtypeModule, Network):
     def training_rows(self) -> tuple[CsrArray, CsrArray]:
         """The stored training rows and label sets, in float32.  Shapes: -> (n, f), (n, L)"""
         n = self.n_training_rows
-        X = self.row_values.float().cpu().numpy(), _unpack_ids(self.row_ids), self.row_offsets.cpu().numpy()
+        X = self.row_values.float().cpu().numpy(), unpack_ids(self.row_ids), self.row_offsets.cpu().numpy()
         ones = np.ones(len(self.label_ids), np.float32)
-        Y = ones, _unpack_ids(self.label_ids), self.label_offsets.cpu().numpy()
+        Y = ones, unpack_ids(self.label_ids), self.label_offsets.cpu().numpy()
         return (
             from_arrays(*X, (n, self.n_features), canonical=False),
             from_arrays(*Y, (n, self.n_labels), canonical=False),
         )
+
+    def targets(self, label_counts: IntArray | None = None) -> CsrArray:
+        """Label sets of the training rows times lengths of target vectors; minus these where a label was rejected.
+
+        label_counts   by which rare labels are boosted; by default those of the training rows
+
+        Shapes: (L) -> (n, L)
+        """
+        Y = self.training_rows()[1]
+        if self.learning_on is None:
+            counts = column_counts(Y) if label_counts is None else label_counts
+            return scale_columns(Y, rare_label_weights(counts, self.rare_label_boost))
+        return scale_columns(Y + self.learning_on.rejections(), self.learning_on.label_weights.cpu().numpy())
+
+    def free_labels(self) -> list[int]:
+        return [] if self.learning_on is None else [int(i) for i in self.learning_on.free_labels]
 
     def weights(self) -> Tensor:
         """W in float32, on the CPU.  Shapes: -> (f, d)"""
@@ -326,13 +352,14 @@ class RidgeKnn(FixedDtypeModule, Network):
             "forest_weight": self.forest_weight,
             "label_trees": [tree.config() for tree in self.trees()],
             "tree_weight": self.tree_weight,
+            **({} if self.learning_on is None else {"learning_on": self.learning_on.config()}),
             "seed": self.seed,
         }
 
     def check_loaded(self) -> None:
         """Raise OptionError unless stored rows are CSR matrices, and all trees are trees: a file may hold anything."""
         for name, size in (("row", self.n_features), ("label", self.n_labels)):
-            offsets, ids = getattr(self, f"{name}_offsets").numpy(), _unpack_ids(getattr(self, f"{name}_ids"))
+            offsets, ids = getattr(self, f"{name}_offsets").numpy(), unpack_ids(getattr(self, f"{name}_ids"))
             # Neighbours are compared, not subtracted: the difference of two int64 may not fit.
             if offsets[0] != 0 or offsets[-1] != len(ids) or (offsets[1:] < offsets[:-1]).any():
                 raise OptionError(f"RidgeKnn: {name}_offsets must ascend from 0 to {len(ids)}, the number of entries")
@@ -342,6 +369,8 @@ class RidgeKnn(FixedDtypeModule, Network):
             self.forest.check_loaded()
         for tree in self.trees():
             tree.check_loaded()
+        if self.learning_on is not None:
+            self.learning_on.check_loaded()
 
     def working_bytes(self) -> int:
         """The memory, about, of the tables that are built from the stored rows and trees before the first output."""
@@ -382,15 +411,15 @@ def _csr(batch: Any, n_features: int) -> CsrArray:
     return csr_array((values, ids, np.append(offsets, len(ids))), (len(offsets), n_features))
 
 
-def _id_dtype(size: int) -> torch.dtype:
+def id_dtype(size: int) -> torch.dtype:
     """The dtype of stored ids below `size`: int16 holds 16 unsigned bits, because torch cannot pickle uint16."""
     return torch.int16 if size <= 1 << 16 else torch.int32
 
 
-def _pack_ids(A: CsrArray) -> Tensor:
-    return torch.from_numpy(A.indices.astype(np.int16 if _id_dtype(A.shape[1]) == torch.int16 else np.int32))
+def pack_ids(A: CsrArray) -> Tensor:
+    return torch.from_numpy(A.indices.astype(np.int16 if id_dtype(A.shape[1]) == torch.int16 else np.int32))
 
 
-def _unpack_ids(stored: Tensor) -> NDArray[np.int32]:
+def unpack_ids(stored: Tensor) -> NDArray[np.int32]:
     ids = stored.cpu().numpy()
     return (ids.view(np.uint16) if ids.dtype == np.int16 else ids).astype(np.int32)

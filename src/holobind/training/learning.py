@@ -23,7 +23,7 @@ from holobind._storage import encode_lines
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.data import Split, Tfidf
 from holobind.data.batches import ExampleRows, Examples, SparseExamples, ragged_labels
-from holobind.data.csr import is_mapped, normalise_rows, normalise_rows_in_file
+from holobind.data.csr import binary_labels, is_mapped, label_id_sets, normalise_rows, normalise_rows_in_file
 from holobind.data.holdout import group_ids
 from holobind.data.sentence_encoder import SentenceEncoder
 from holobind.errors import DataError, OptionError
@@ -34,10 +34,10 @@ from holobind.ridge_knn import (
     RidgeKnn,
     default_dim,
     default_knn_dim,
+    feature_rows,
     fit_ridge_knn,
     rare_label_weights,
     solve_ridge,
-    update_ridge_knn,
 )
 from holobind.training.building import (
     BYTES_PER_WEIGHT,
@@ -51,6 +51,7 @@ from holobind.training.building import (
 from holobind.training.config import ModelConfig, TrainConfig, join_options
 from holobind.training.label_text_fit import fit_label_text
 from holobind.training.memory import plan_memory
+from holobind.training.solved_path import Extras, freeze_linear_path, solved_path
 
 if TYPE_CHECKING:
     from holobind.data.vectorizers import SklearnFeatures
@@ -95,7 +96,7 @@ def learn(
     metadata   JSON values to store with the model
     checkpoint, resume, log   of training, see `loop.fit`
     quantised  whether the closed form without kNN has quantised weights, as with kNN: a smaller file, and calibrated
-               probabilities. By default it has float32 weights, as `partial_fit` needs them
+               probabilities. By default it has float32 weights
     max_uncompressed   bytes to which a compressed file of word vectors may expand, see `data.load`
     groups     a name or number for each row: what is chosen is chosen on held-out groups, as with scikit-learn's
                GroupShuffleSplit. Give them where rows of one origin resemble each other and new rows have other origins
@@ -113,7 +114,8 @@ def learn(
     inputs = read_inputs(split, config, tfidf, callbacks.on_solve, max_uncompressed)
     if groups is not None:
         inputs = replace(inputs, groups=group_ids(groups, len(split)))
-    if config.uses_knn or config.label_trees or (config.can_use_knn and (quantised or label_texts is not None)):
+    wants_network = quantised or config.uses_knn or config.label_trees or config.update or label_texts is not None
+    if config.can_use_knn and wants_network:
         model, summary = _learn_ridge_knn(
             inputs, config, label_names, callbacks, train_config.memory_bytes, label_texts
         )
@@ -138,31 +140,42 @@ def learn(
 
 
 def partial_fit(
-    model: Model, split: Split, config: ModelConfig, train_config: TrainConfig | None = None, n_updates: int = 1
-) -> None:
-    """Update a model with more data, in place.
+    model: Model,
+    split: Split,
+    config: ModelConfig,
+    train_config: TrainConfig | None = None,
+    n_updates: int = 1,
+    label_names: Sequence[str] | None = None,
+) -> Model:
+    """The model after more data. The default model is a new one (`Model.update`); any other is changed in place.
 
-    The closed form of the new rows, with the l2 of the first ones, is averaged with the model's, weighted by numbers of
-    rows: then the order of updates does not matter, except through how frequent labels are so far
-    (`ModelConfig.rare_label_boost`). Any other model is trained for one pass at a constant learning rate. (Training
-    steps with the softmax made solved models worse: experiments/LOG.md.)
+    In the closed form without kNN, the solution for the new rows, with the l2 of the first ones, is averaged with the
+    model's, weighted by numbers of rows: then the order of updates does not matter, except through how frequent labels
+    are so far (`ModelConfig.rare_label_boost`). Any other model is trained for one pass at a constant learning rate.
+    (Training steps with the softmax made solved models worse: experiments/LOG.md.)
 
-    n_updates   how many updates this model has had, with this one: each shuffles the rows differently
+    n_updates     how many updates this model has had, with this one: each shuffles the rows differently
+    label_names   of the split, if it has labels after those of the model: the default model then gets these, too
     """
-    if split.Y.shape[1] != model.n_labels:
+    grows = model.can_learn_on and label_names is not None and len(label_names) == split.Y.shape[1]
+    if split.Y.shape[1] != model.n_labels and not grows:
         raise DataError(f"this model has {model.n_labels} labels; the data has {split.Y.shape[1]}")
     if not len(split):
-        return
+        return model
     split = split.checked()
+    if isinstance(model.network, RidgeKnn):
+        sets = label_id_sets(split.Y)
+        names = label_names if grows and model.label_names is not None else None
+        return model.update(
+            model.inputs_of(split), sets if names is None else [[names[i] for i in ids] for ids in sets]
+        )
     examples = model.examples(model.inputs_of(split))
     now, before = metrics.frequencies(split.Y), model.frequencies
     after = metrics.Frequencies(before.counts + now.counts, before.n_rows + now.n_rows)
     ridge = model.metadata.get("ridge")
     stored_l2 = ridge.get("l2") if isinstance(ridge, dict) else None
     l2 = config.l2 or (float(stored_l2) if isinstance(stored_l2, int | float) else None)  # a file may hold anything
-    if isinstance(model.network, RidgeKnn) and isinstance(examples, SparseExamples):
-        model.network = update_ridge_knn(model.network, normalise_rows(examples.X), split.Y, l2, before.n_rows)
-    elif config.closed_form and "training" not in model.metadata and isinstance(examples, SparseExamples):
+    if config.closed_form and "training" not in model.metadata and isinstance(examples, SparseExamples):
         old = [tensor.detach().clone() for tensor in _linear_path(model)]
         _solve_linear_path(model, examples.X, split.Y, replace(config, l2=l2), Callbacks(), after.counts)
         with torch.no_grad():
@@ -178,7 +191,11 @@ def partial_fit(
             train_config, epochs=1, validation_fraction=0.0, patience=0, seed=train_config.seed + n_updates
         )
         loop.fit(model, examples, split.Y, one_pass, constant_rate=True)
+        if model.extra_scores is not None:
+            rows = feature_rows(examples, np.arange(len(split)), model.extra_scores.n_features)
+            model.extra_scores = model.extra_scores.with_rows(normalise_rows(rows), binary_labels(split.Y))
     model.frequencies = after
+    return model
 
 
 # The three ways to make a model
@@ -202,7 +219,7 @@ def _learn_ridge_knn(
     tables, notes = DEFAULT_MEMORY, []
     if memory is not None:
         plan = plan_memory(memory, inputs.X, dim, config)
-        tables, config, notes = plan.tables, plan.config, plan.notes
+        tables, config, notes = plan.tables, replace(plan.config, update=bool(config.update)), plan.notes
     fitted = fit_ridge_knn(
         normalise_rows_in_file(inputs.X) if is_mapped(inputs.X) else normalise_rows(inputs.X),
         inputs.Y,
@@ -211,6 +228,7 @@ def _learn_ridge_knn(
         knn_weight=config.knn_weight,
         rare_label_boost=config.rare_label_boost,
         label_trees=config.label_trees,
+        update=config.update,
         seed=config.seed,
         groups=inputs.groups,
         memory=tables,
@@ -293,8 +311,13 @@ def _train(
     else:
         examples = inputs.tokenizer.encode(inputs.split.texts or [], config.max_tokens, cache=True)
     split_by = len(inputs.split), train_config.validation_fraction, train_config.seed, inputs.groups
-    if config.starts_from_ridge:  # a start that has seen the held-out rows would make every later epoch look worse
-        kept, held = loop.validation_split(*split_by)
+    kept, held = loop.validation_split(*split_by)
+    path = None
+    if config.starts_from_ridge and config.head_loss == "squares" and config.head == "holographic":
+        path = solved_path(model, inputs.X, inputs.Y, config, callbacks.on_solve)
+        summary["ridge"] = path.solve(kept, inputs.groups)
+        freeze_linear_path(model, True)
+    elif config.starts_from_ridge:  # a start that has seen the held-out rows would make every later epoch look worse
         kept_groups = None if inputs.groups is None else inputs.groups[kept]
         X, Y = inputs.X[kept], inputs.Y[kept]
         summary["ridge"] = _solve_linear_path(model, X, Y, config, callbacks, groups=kept_groups)
@@ -312,9 +335,15 @@ def _train(
         options=asdict(config),
         groups=inputs.groups,
     )
-    held = loop.validation_split(*split_by)[1]
+    freeze_linear_path(model, False)
+    extras = Extras(model, examples, inputs.Y, config, callbacks.on_solve)
+    if config.can_add_scores:
+        summary |= extras.choose(kept, held)
     if len(held):  # the best epoch was chosen on them, but by one metric only
         model.calibrate(ExampleRows(examples, held), inputs.Y[held])
+    if path is not None:
+        path.refit()
+    extras.refit()
     summary["training"] = {
         "config": asdict(train_config),
         "history": state.history,

@@ -1,11 +1,11 @@
 """Read files of label texts; the suffix and the first line tell the format.
 
-    SKOS     .ttl, .nt (Turtle, N-Triples), .rdf, .xml (RDF/XML): `skos`
-    table    .tsv, .csv: label, then its texts, as Annif's vocabularies. With a header, the field uri, id or label names
-             the label, and the fields of names, synonyms and descriptions have its texts, several with | between them
-    JSON     {"label": "text" or ["text", ...]}, or a list or lines of {"label": ..., "name": ..., "synonyms": [...],
-             "description": ...}
-    lines    any other file: line i is the text of label i
+SKOS     .ttl, .nt (Turtle, N-Triples), .rdf, .xml (RDF/XML): `skos`
+table    .tsv, .csv: label, then its texts, as Annif's vocabularies. With a header, the field uri, id or label names
+         the label, and the fields of names, synonyms and descriptions have its texts, several with | between them
+JSON     {"label": "text" or ["text", ...]}, or a list or lines of {"label": ..., "name": ..., "synonyms": [...],
+         "description": ...}
+lines    any other file: line i is the text of label i
 """
 
 import json
@@ -48,9 +48,7 @@ class LabelTexts:
         return len(self.by_label if self.by_label is not None else self.in_order or ())
 
 
-def read_label_texts(
-    path: str | Path, language: str | None = None, max_uncompressed: int | None = None
-) -> LabelTexts:
+def read_label_texts(path: str | Path, language: str | None = None, max_uncompressed: int | None = None) -> LabelTexts:
     """The label texts of a file.
 
     language   of SKOS and of a table whose fields have languages, such as label_en; None: all languages

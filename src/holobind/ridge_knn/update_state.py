@@ -1,0 +1,111 @@
+"""What a network keeps so that it can go on learning: its weights in 16 bits, label weights and corrections.
+
+    W[j, c] = scales[j] levels[j, c],      |levels| <= 32767
+
+Weights in 16 bits take 2 (f + 1) d bytes; the training rows and label sets are those of the kNN step. Rounding to a
+65,534th of the largest weight of a feature changes scores by about 1e-6 (benchmarks/bench_update.py).
+"""
+
+from typing import Any, Self
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from holobind._types import CsrArray, FloatArray, IntArray
+from holobind.errors import OptionError
+from holobind.ridge_knn._module import FixedDtypeModule
+
+CONSTANT_FEATURE = 0.3  # value of the constant feature of rows of norm 1, whose weights are the bias
+MAX_LEVEL = 32767
+
+
+class UpdateState(FixedDtypeModule):
+    """The state of `RidgeKnn.learning_on`: buffers, and the penalty.
+
+    n_rows, n_unknowns, columns, n_labels   of the network: stored rows, features + 1, columns of the regression, labels
+    l2                                      penalty of the regression
+    rejected, free                          numbers of rejected labels of rows, and of ids without a label
+    """
+
+    levels: Tensor  # (features + 1, columns) int16: W; the last row belongs to the constant feature
+    scales: Tensor  # (features + 1) float32
+    label_weights: Tensor  # (L) float32: lengths of the labels' target vectors
+    rejected_rows: Tensor  # (rejected) int32: row and label of each correction, ascending
+    rejected_labels: Tensor  # (rejected) int32
+    free_labels: Tensor  # (free) int32: ids of forgotten labels, ascending
+
+    def __init__(
+        self, n_rows: int, n_unknowns: int, columns: int, n_labels: int, *, l2: float, rejected: int = 0, free: int = 0
+    ) -> None:
+        super().__init__()
+        if isinstance(l2, bool) or not isinstance(l2, int | float) or not (np.isfinite(l2) and l2 > 0):
+            raise OptionError(f"UpdateState: l2 must be a positive number; got {str(l2)[:40]}")
+        if min(rejected, free) < 0 or free >= n_labels:
+            raise OptionError(f"UpdateState: {rejected} rejected and {free} free labels cannot be of {n_labels} labels")
+        self.n_rows, self.n_labels, self.l2 = n_rows, n_labels, float(l2)
+        for name, buffer in {
+            "levels": torch.zeros(n_unknowns, columns, dtype=torch.int16),
+            "scales": torch.zeros(n_unknowns),
+            "label_weights": torch.ones(n_labels),
+            "rejected_rows": torch.zeros(rejected, dtype=torch.int32),
+            "rejected_labels": torch.zeros(rejected, dtype=torch.int32),
+            "free_labels": torch.zeros(free, dtype=torch.int32),
+        }.items():
+            self.register_buffer(name, buffer)
+
+    @classmethod
+    def of(
+        cls,
+        W: FloatArray,
+        label_weights: FloatArray,
+        rejected: tuple[IntArray, IntArray],
+        free_labels: IntArray,
+        *,
+        n_rows: int,
+        l2: float,
+    ) -> Self:
+        """Round W and keep it.  Shapes: W (f + 1, columns), label_weights (L)"""
+        n_unknowns, columns = W.shape
+        state = cls(
+            n_rows, n_unknowns, columns, len(label_weights), l2=l2, rejected=len(rejected[0]), free=len(free_labels)
+        )
+        weights = torch.from_numpy(W)
+        largest = weights.abs().amax(1) if W.shape[1] else weights.new_zeros(len(W))
+        state.scales = (largest / MAX_LEVEL).clamp_min(torch.finfo(torch.float32).tiny)
+        state.levels = torch.div(weights, state.scales[:, None]).round_().clamp_(-MAX_LEVEL, MAX_LEVEL).to(torch.int16)
+        state.label_weights = torch.from_numpy(label_weights.astype(np.float32))
+        arrays = (*rejected, free_labels)
+        state.rejected_rows, state.rejected_labels, state.free_labels = (
+            torch.from_numpy(np.asarray(array, np.int32)) for array in arrays
+        )
+        return state
+
+    def weights(self) -> FloatArray:
+        """W, the last row that of the constant feature.  Shapes: -> (f + 1, columns)"""
+        return torch.mul(self.levels.cpu(), self.scales.cpu()[:, None]).numpy()
+
+    def rejections(self) -> CsrArray:
+        """-1 for each label that was rejected for a row.  Shapes: -> (n, L)"""
+        at = self.rejected_rows.cpu().numpy(), self.rejected_labels.cpu().numpy()
+        return csr_array((np.full(len(at[0]), -1, np.float32), at), (self.n_rows, self.n_labels))
+
+    def config(self) -> dict[str, Any]:
+        """JSON values that, as keyword arguments after the sizes of the network, build it again."""
+        return {"l2": self.l2, "rejected": len(self.rejected_rows), "free": len(self.free_labels)}
+
+    def check_loaded(self) -> None:
+        """Raise OptionError unless ids are within their ranges and each comes once: a file may hold anything."""
+        for name, ids, size in (
+            ("rejected_rows", self.rejected_rows, self.n_rows),
+            ("rejected_labels", self.rejected_labels, self.n_labels),
+            ("free_labels", self.free_labels, self.n_labels),
+        ):
+            if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < size:
+                raise OptionError(f"UpdateState: {name} must be from 0 to {size - 1}")
+        pairs = self.rejected_rows.long() * self.n_labels + self.rejected_labels.long()
+        if any(len(ids) > 1 and not bool((ids[1:] > ids[:-1]).all()) for ids in (pairs, self.free_labels)):
+            raise OptionError("UpdateState: rejected and free labels must ascend, each once")
+        if len(self.label_weights) and (float(self.label_weights.min()) <= 0 or float(self.scales.min()) < 0):
+            raise OptionError("UpdateState: label_weights must be positive, and scales not negative")
