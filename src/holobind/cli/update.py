@@ -221,7 +221,7 @@ def _joined(right: Rows | None, wrong: Rows | None) -> tuple[Any, list[Any], lis
     labels: list[Any] = list(right[1])
     rejected: list[list[Any]] = [[] for _ in texts]
     at = {text: i for i, text in enumerate(texts)}
-    for text, found in zip(*wrong, strict=True):
+    for text, found in zip(wrong[0], wrong[1], strict=True):
         if text not in at:
             at[text] = len(texts)
             texts.append(text)

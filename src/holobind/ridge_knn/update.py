@@ -101,7 +101,7 @@ def add_rows(
     now = _Fitted.of(network)
     X = stored_precision(canonical_csr(checked_csr(X, "X", network.n_features).astype(np.float32, copy=False)))
     Y = binary_labels(checked_csr(Y, "Y"))
-    wrong = (
+    wrong: CsrArray = (
         binary_labels(checked_csr(rejected, "rejected"))
         if rejected is not None
         else csr_array(Y.shape, dtype=np.float32)
