@@ -5,7 +5,7 @@ READY := .venv/.ready
 # Two processes, a file of tests each at a time. Threads that wait do not spin: the other process needs the core.
 WORKERS := -n 2 --dist loadfile
 
-.PHONY: setup demo serve test test-browser paper bench-deps boundscheck campaign options-table constraints audit clean
+.PHONY: setup demo serve test test-browser screenshot paper bench-deps boundscheck campaign options-table constraints audit clean
 
 setup: $(READY)
 
@@ -35,9 +35,16 @@ test: setup
 	$(BIN)/lint-imports
 	OMP_WAIT_POLICY=passive $(BIN)/pytest $(WORKERS)
 
-# The pages of `holobind serve` in a real browser: Chromium and Playwright must be installed.
+# The pages of `holobind serve` in Chromium, which must be installed; axe, which tests accessibility, comes from npm.
+# ONLY='not demo' leaves out the test that trains a model, as pytest's -k does.
+AXE := .venv/axe/node_modules/axe-core/axe.min.js
 test-browser: setup
-	HOLOBIND_BROWSER=1 $(BIN)/pytest tests/serve/test_pages.py
+	test -f $(AXE) || npm install --silent --no-save --prefix .venv/axe axe-core@4.14.0 || echo 'test-browser: axe is not tested, as npm has not installed it'
+	if test -f $(AXE); then export HOLOBIND_AXE=$(AXE); fi; HOLOBIND_BROWSER=1 $(BIN)/pytest tests/serve/test_browser.py $(if $(ONLY),-k '$(ONLY)')
+
+# The picture of the page in the README, made by its test.
+screenshot: setup
+	HOLOBIND_BROWSER=1 HOLOBIND_SCREENSHOT=docs/figures/serve.png $(BIN)/pytest tests/serve/test_browser.py -k demo
 
 # A model of python-calls behind a page at http://127.0.0.1:8000
 serve: setup

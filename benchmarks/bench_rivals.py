@@ -313,6 +313,7 @@ def main():
     parser.add_argument("--data", type=Path, default=data_folder(), help="folder of datasets (default: HOLOBIND_DATA)")
     parser.add_argument("--only", nargs="+", default=DATASETS, metavar="DATASET", help="folders in it")
     parser.add_argument("--rivals", nargs="*", default=rivals, choices=rivals, metavar="NAME", help=", ".join(rivals))
+    parser.add_argument("--ours", nargs="*", default=OURS, choices=OURS, metavar="NAME", help=", ".join(OURS))
     parser.add_argument("--seeds", type=int, default=3, help="seeds of holobind; 0 leaves holobind out")
     parser.add_argument("--tfidf", action="store_true", help="all methods learn from holobind's tf-idf features")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
@@ -355,7 +356,7 @@ def main():
 def rows_of(data, options):
     """All methods on one dataset."""
     rows = []
-    ours = [name for name in OURS[: 1 if options.tfidf else 2] if options.seeds]
+    ours = [name for name in options.ours if options.seeds and not (options.tfidf and name == "holobind-no-text")]
     for name in ours + options.rivals:
         log(f"{data.name}: {name}")
         rows.append(row_of(name, data, options))

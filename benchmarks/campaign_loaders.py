@@ -20,6 +20,20 @@ NETWORKS = {"hidden": (4,), "dim": 6, "epochs": 1, "embedding_dim": 4, "filters"
 ENCODER_FILES = ("config.json", "tokenizer.json", "model.safetensors", "1_Pooling/config.json")
 ENCODER_DIM = 8
 EMBEDDED = ("read the file", "join b")
+SKOS, RDF = "http://www.w3.org/2004/02/skos/core#", "http://www.w3.org/1999/02/22-rdf-syntax-ns#"
+LABEL_TEXTS = {
+    "names.ttl": f'''@prefix skos: <{SKOS}> .
+<http://e/a> a skos:Concept ; skos:prefLabel "cat"@en, "chat"@fr ; skos:altLabel """a \\"b\\" """ .
+<http://e/b> skos:prefLabel "dog"@en ; skos:note [ skos:x "y" ] .
+''',
+    "names.rdf": f'''<?xml version="1.0"?>
+<rdf:RDF xmlns:rdf="{RDF}" xmlns:skos="{SKOS}"><skos:Concept rdf:about="http://e/a">
+<skos:prefLabel xml:lang="en">cat</skos:prefLabel><skos:altLabel>kitty</skos:altLabel></skos:Concept></rdf:RDF>
+''',
+    "names.json": '{"a": "cat", "b": ["dog", "hound"], "c": {"name": "x", "synonyms": ["y"]}}',
+    "names.jsonl": '{"label": "a", "name": "cat", "synonyms": ["kitty"]}\n{"label": "b", "name": "dog"}\n',
+    "names.tsv": "uri\tlabel_en\taltLabel\n<http://e/a>\tcat\tkitty|tom\n<http://e/b>\tdog\t\n",
+}
 
 
 # Examples
@@ -44,6 +58,8 @@ def make_examples(folder: Path) -> None:
     for suffix in ("zip", "tar.gz"):
         _pack(folder / "data.txt", folder / f"archive.{suffix}")
     shutil.copy(folder / "npz" / "X.trn.npz", folder / "X.npz")
+    for name, content in LABEL_TEXTS.items():
+        (folder / name).write_text(content, encoding="utf-8")
     requests = ('{"text": "read b"}', '{"features": {"1": 0.5, "3": 2}}', "1:0.5 3:2", "join number1")
     (folder / "lines.jsonl").write_text("\n".join(requests), encoding="utf-8")
     shutil.copy(folder / "data.txt", folder / "cached.txt")
@@ -337,6 +353,13 @@ def _read_named_labels(path: Path) -> None:
     hb.data.load(path.parent / "annif.tsv", label_names=path, cache=False)
 
 
+def _read_label_texts(path: Path) -> None:
+    from holobind.data.label_texts import read_label_texts
+
+    for language in (None, "en"):
+        read_label_texts(path, language)
+
+
 @contextlib.contextmanager
 def _folder_of(path: Path, files: dict[str, Path]) -> Iterator[Path]:
     """A folder of files, some of which were changed."""
@@ -404,6 +427,7 @@ LOADERS: dict[str, Callable[[Path], None]] = {
     **dict.fromkeys(DATA, _read_data),
     "vocabulary.csv": _read_named_labels,
     "vocabulary.tsv": _read_named_labels,
+    **dict.fromkeys(LABEL_TEXTS, _read_label_texts),
     "subjects.tsv": _read_subjects,
     "state.json": _read_saved_dataset,
     **{_flat(name): functools.partial(_read_encoder, name) for name in ENCODER_FILES},

@@ -18,6 +18,7 @@ import argparse
 import json
 import lzma
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -56,12 +57,14 @@ def main() -> None:
     rng = np.random.default_rng(options.seed)
     hidden = np.zeros(len(names), bool)
     hidden[rng.permutation(n_titled)[: round(HIDDEN_FRACTION * n_titled)]] = True
-    train, test = (_part(split, n, rng) for split, n in ((dataset.train, options.rows), (dataset.test, options.test_rows)))
+    train, test = (
+        _part(split, n, rng) for split, n in ((dataset.train, options.rows), (dataset.test, options.test_rows))
+    )
     result: dict[str, Any] = {"rows": len(train), "test rows": len(test), "hidden": int(hidden.sum())}
     for case, left_out in (("hidden", hidden), ("complete", np.zeros_like(hidden))):
         if options.only in (None, case):
             result[case] = _measure(train, test, names, left_out, options)
-    print(json.dumps(result))
+    _say(result)
 
 
 def _measure(train: hb.data.Split, test: hb.data.Split, names: list[str], hidden: Any, options: Any) -> dict[str, Any]:
@@ -77,7 +80,7 @@ def _measure(train: hb.data.Split, test: hb.data.Split, names: list[str], hidden
     model = Model(network, head, counts, tfidf=tfidf, calibration=fitted.calibration).eval()
     found: dict[str, Any] = {"fit, CPU s": round(time.process_time() - began, 1)}
     found["without"] = _evaluate(model, test, hidden)
-    print(json.dumps(found), flush=True)
+    _say(found)
     encoders = {"texts": None} | ({} if options.encoder is None else {"texts and encoder": options.encoder})
     for name, encoder in encoders.items():
         if encoder is not None:
@@ -86,11 +89,13 @@ def _measure(train: hb.data.Split, test: hb.data.Split, names: list[str], hidden
             found[f"without, {len(test)} rows"] = _evaluate(model, test, hidden)
         began = time.process_time()
         opened = None if encoder is None else SentenceEncoder.open(encoder)
-        fit = fit_label_text([[text] for text in names], texts, counts.counts, network.codebook(), fitted.held_out, opened)
+        fit = fit_label_text(
+            [[text] for text in names], texts, counts.counts, network.codebook(), fitted.held_out, opened
+        )
         model.label_text, model.calibration = fit.label_text, fit.calibration
         seconds = round(time.process_time() - began, 1)
         found[name] = _evaluate(model, test, hidden) | {"fit, CPU s": seconds, "chosen": fit.summary}
-        print(json.dumps({name: found[name]}), flush=True)
+        _say({name: found[name]})
     return found
 
 
@@ -131,6 +136,11 @@ def _part(split: hb.data.Split, n: int | None, rng: Any) -> hb.data.Split:
         return split
     rows = np.sort(rng.permutation(len(split))[:n])
     return hb.data.Split(split.X[rows], split.Y[rows], [split.texts[i] for i in rows.tolist()] if split.texts else None)
+
+
+def _say(value: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(value) + "\n")
+    sys.stdout.flush()
 
 
 def _lines(path: Path) -> list[str]:

@@ -95,7 +95,9 @@ def left(folder, pid, age=0.0):
 
 
 @pytest.mark.parametrize(
-    ("pid", "age", "kept"), [(DEAD, 0, False), (os.getpid(), 0, True), (os.getpid(), 2 * 3600, False)], ids=str
+    ("pid", "age", "kept"),
+    [(DEAD, 0, False), (os.getpid(), 0, True), (os.getpid(), 2 * 3600, False)],
+    ids=["dead", "alive", "old"],
 )
 def test_parts_of_ended_processes_are_removed(tmp_path, pid, age, kept):
     part = left(tmp_path, pid, age)

@@ -13,10 +13,8 @@ from holobind.heads import HolographicHead
 from holobind.model import Model
 from holobind.networks import FC
 from holobind.training import loop
-from holobind.training.building import HIDDEN_SIZES
-from holobind.training.config import split_options
 from holobind_paper import training
-from holobind_paper.jobs import Job, Row
+from holobind_paper.jobs import PAPER_HIDDEN, Job, Row, configs
 
 ORTHOGONAL_STEPS = 20  # alternating projections; |<p, m>| is then below 1e-4
 
@@ -81,8 +79,8 @@ def train_with(make_head: Callable[[Job, int, int], HolographicHead]) -> Callabl
 
     def compute(job: Job, out: Path) -> Row:
         dataset = training.load(job.source)
-        config, train_config = split_options(job.options)
-        network = FC(dataset.n_features, config.hidden or HIDDEN_SIZES["fc"], seed=config.seed)
+        config, train_config = configs(job.options)
+        network = FC(dataset.n_features, config.hidden or PAPER_HIDDEN, seed=config.seed)
         head = make_head(job, network.out_features, dataset.n_labels)
         model = Model(network, head, metrics.frequencies(dataset.train.Y), normalise=config.normalise)
         state = loop.fit(model, model.examples(dataset.train.X), dataset.train.Y, train_config)
@@ -104,7 +102,7 @@ def keys_and_lengths(head: HolographicHead) -> dict[str, Any]:
 
 def options_of(job: Job) -> dict[str, Any]:
     """The arguments of a head of these options."""
-    config, _ = split_options(job.options)
+    config, _ = configs(job.options)
     return {
         "dim": config.dim,
         "codebook": config.codebook,

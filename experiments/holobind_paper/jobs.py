@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from holobind.data import Dataset
-from holobind.training.config import OPTIONS, split_options
+from holobind.training.config import OPTIONS, ModelConfig, TrainConfig, split_options
 from holobind_paper.datasets import Source
 
 Options = dict[str, Any]  # of `ModelConfig` and of `TrainConfig`
@@ -25,6 +25,9 @@ LARGE_OPTIONS: Options = TRAIN_OPTIONS | {"epochs": 5, "batch_size": 256}  # of 
 # Chosen on rows held out of its train split (experiments/LOG.md): 1,500 rows of 120 dense features.
 OPTIONS_OF_DATASETS: dict[str, Options] = {"mediamill-reduced": {"epochs": 60, "normalise": False}}
 QUICK_EPOCHS = 2
+# The paper's hidden layers, whatever holobind's default is. They are not part of a cell's key: cells without a `hidden`
+# have these, now and when they were computed.
+PAPER_HIDDEN = (512, 512)
 # XML-CNN and the attention LSTM are smaller than by default, to be affordable; sizes from experiments/text_networks.py.
 TEXT_OPTIONS: Options = TRAIN_OPTIONS | {
     **{"epochs": 10, "batch_size": 128, "hidden": (256,), "max_tokens": 100},
@@ -90,6 +93,12 @@ def text_pair(network: str, dim: int) -> tuple[Options, Options]:
 def paper_dim(n_labels: int) -> int:
     """The paper's d': 400 for its small datasets, 3000 for the large ones."""
     return 3000 if n_labels > MAX_LABELS_OF_SMALL_DATASETS else 400
+
+
+def configs(options: Mapping[str, Any]) -> tuple[ModelConfig, TrainConfig]:
+    """The configs of a job's options, with the paper's hidden layers where they name none."""
+    paper = {"hidden": PAPER_HIDDEN} if options.get("network") == "fc" else {}
+    return split_options(paper | dict(options))
 
 
 def key(job: Job, seed: int) -> dict[str, Any]:
@@ -158,7 +167,7 @@ def estimate(job: Job) -> float:
     if config.closed_form:
         return CLOSED_FORM_SECONDS + source.rows * 1e-3
     outputs = source.labels if config.head == "linear" else config.dim or source.labels
-    hidden = tuple(config.hidden or (512, 512))
+    hidden = tuple(config.hidden or PAPER_HIDDEN)
     weights = sum(a * b for a, b in zip(hidden, (*hidden[1:], outputs), strict=True))
     row = SECONDS_OF_A_ROW + weights * SECONDS_OF_AN_OUTPUT_WEIGHT
     if config.reads_tokens:

@@ -26,11 +26,10 @@ from holobind.data import Dataset
 from holobind.errors import TrainingInterrupted
 from holobind.model import Model
 from holobind.training import learn
-from holobind.training.config import split_options
 from holobind_paper import cells, result
 from holobind_paper import jobs as networks
 from holobind_paper.datasets import Source, by_name, chosen
-from holobind_paper.jobs import Job, Row
+from holobind_paper.jobs import Job, Row, configs
 from holobind_paper.result import NOT_RUN
 
 MAX_QUICK_DATASETS = 2
@@ -187,7 +186,7 @@ def train(job: Job, out: Path) -> Row:
     dataset = load(job.source)
     identity = zlib.crc32(repr((networks.key(job, job.options["seed"]), networks.data_key(dataset))).encode())
     checkpoint = out / f"unfinished-{identity:08x}.safetensors"
-    model_config, train_config = split_options(job.options)
+    model_config, train_config = configs(job.options)
     try:
         model = learn(dataset.train, model_config, train_config, checkpoint=checkpoint, resume=True)
     except TrainingInterrupted:

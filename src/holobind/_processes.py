@@ -5,7 +5,8 @@ order. Arrays go through torch.distributed, which Lightning Fabric has set up be
 function returns the same values in every process, to the bit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
+
+from holobind.errors import HolobindError, ProcessError
 
 Array = NDArray[Any]
 
@@ -35,7 +38,8 @@ class Processes:
     def sum(self, array: Array) -> Array:
         """The sum of all processes' arrays of one shape, in place."""
         if self.size > 1:
-            dist.all_reduce(torch.from_numpy(array))
+            with _connected():
+                dist.all_reduce(torch.from_numpy(array))
         return array
 
     def any(self, flag: bool) -> bool:
@@ -53,8 +57,9 @@ class Processes:
         padded[: len(array)] = array
         parts = np.empty((self.size, *padded.shape), array.dtype)
         if parts.nbytes:
-            raw = (torch.from_numpy(each.reshape(-1).view(np.uint8)) for each in (parts, padded))
-            dist.all_gather_into_tensor(*raw)
+            raw = [torch.from_numpy(each.reshape(-1).view(np.uint8)) for each in (*parts, padded)]
+            with _connected():
+                dist.all_gather(raw[:-1], raw[-1])
         return [part[:n] for part, n in zip(parts, lengths.tolist(), strict=True)]
 
     def exchange(self, array: Array, work: Callable[[Array], Array]) -> Array:
@@ -65,6 +70,10 @@ class Processes:
         """
         if self.size == 1:
             return work(array)
+        with _connected():
+            return self._exchange(array, work)
+
+    def _exchange(self, array: Array, work: Callable[[Array], Array]) -> Array:
         others = [(self.rank + i) % self.size for i in range(1, self.size)]
         mine = torch.from_numpy(array)
         received = {other: np.empty_like(array) for other in others}
@@ -95,6 +104,20 @@ def joined() -> Processes:
     if not (dist.is_available() and dist.is_initialized()):
         return ALONE
     return Processes(dist.get_rank(), dist.get_world_size())
+
+
+@contextmanager
+def _connected() -> Iterator[None]:
+    """Turn the error of a collective into a `ProcessError`."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error, HolobindError):
+            raise
+        reason = " ".join(str(error).split())[:100]
+        raise ProcessError(
+            f"another process of this run ended or cannot be reached ({reason}); see its message, and start all again"
+        ) from error
 
 
 def _wait(request: Any) -> None:

@@ -37,5 +37,9 @@ class LabelError(DataError, IndexError):
     """A label is unknown, or its id is out of range."""
 
 
+class ProcessError(HolobindError, RuntimeError):
+    """Another process of a distributed run ended, or cannot be reached."""
+
+
 class TrainingInterrupted(Exception):  # noqa: N818 - not an error: the user stopped the training
     """Training was interrupted (Ctrl-C or SIGTERM). If a checkpoint was requested, it holds the state of training."""

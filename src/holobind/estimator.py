@@ -103,7 +103,8 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         dim: int | None = None,
         codebook: str = "orbit",
         trainable: Sequence[str] = (),
-        linear_skip: bool = False,
+        hard_negatives: int = 0,
+        linear_skip: bool | None = None,
         hidden: Sequence[int] | None = None,
         dropout: float | None = None,
         feature_dropout: float | None = None,
@@ -135,7 +136,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         clip_norm: float = 1.0,
         patience: int = 3,
         validation_fraction: float = 0.1,
-        metric: str = "P@1",
+        metric: str | None = None,
         precision: str = "32-true",
         time_limit: float | None = None,
         memory: str | None = None,
@@ -151,6 +152,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.dim = dim
         self.codebook = codebook
         self.trainable = trainable
+        self.hard_negatives = hard_negatives
         self.linear_skip = linear_skip
         self.hidden = hidden
         self.dropout = dropout

@@ -11,11 +11,14 @@ over the texts a_i of the label, of which a_1 is its name, as tf-idf vectors of 
                  about x, in the words of label names. So a label can be found whose words the document does not have
     e            embeddings of a sentence encoder, where the model has one
 
-The more training rows a label has, the less its text counts. With s the best score of x without label texts, and n the
-number of rows of l, this is added to the score of l:
+The more training rows a label has, the less its text counts. With s the best score of x without label texts, but at
+least `min_scale`, and n the number of rows of l, this is added to the score of l:
 
-    0.95 s tanh(zero_weight t / 0.95)      if n = 0: a label that was never seen does not overtake the best one
+    0.95 s tanh(zero_weight t / 0.95)      if n = 0
     s weight t / (1 + n / half_rows)       otherwise
+
+So a label that was never seen does not overtake the best one, unless the best one has a low score itself: `min_scale`
+is the best score that nine of ten rows reach.
 
 Only the ADDED_LABELS largest values of a row are added, and they are not negative, so that the top k stays exact
 (`heads.added_scores`).
@@ -56,6 +59,7 @@ class TextWeights:
     weight: float = 0.8
     half_rows: float = 10.0
     embedding_weight: float = 0.0
+    min_scale: float = 0.0
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -81,7 +85,7 @@ class TextWeights:
         relative = factor.astype(np.float32) * np.maximum(texts, 0)
         bound = np.float32(MAX_FRACTION_OF_BEST)
         relative = np.where(n_rows > 0, relative, bound * np.tanh(relative / bound))
-        return np.asarray(relative * np.maximum(best, 0), np.float32)
+        return np.asarray(relative * np.maximum(best, np.float32(self.min_scale)), np.float32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,6 +97,10 @@ class TextRows:
 
     words: CsrArray
     embeddings: FloatArray | None = None
+
+    def empty(self) -> NDArray[np.bool_]:
+        """Which documents have no word of any label text.  Shapes: -> (n)"""
+        return np.diff(self.words.indptr) == 0
 
     def take(self, rows: RowIndex) -> "TextRows":
         return TextRows(take_rows(self.words, rows), None if self.embeddings is None else self.embeddings[rows])
@@ -210,9 +218,10 @@ class LabelText:
         m, n = min(ADDED_LABELS, self.n_labels), rows.words.shape[0]
         values, labels = np.zeros((n, m), np.float32), np.full((n, m), -1, np.int64)
         counts = counts[: self.n_labels]
-        for chunk, texts, cosines in self.text_scores(rows, best_scores, best_labels):
+        for chunk, words, cosines in self.text_scores(rows, best_scores, best_labels):
+            texts = words
             if cosines is not None:
-                texts = texts + np.float32(self.weights.embedding_weight) * np.maximum(cosines, 0)
+                texts = words + np.float32(self.weights.embedding_weight) * np.maximum(cosines, 0)
             raised = self.weights.values(texts, counts, best_scores[chunk, :1])
             largest, at = torch.from_numpy(raised).topk(m, dim=1)
             values[chunk], labels[chunk] = largest.numpy(), np.where(largest.numpy() > 0, at.numpy(), -1)
@@ -270,8 +279,8 @@ class LabelText:
         chosen: CsrArray = csr_array((weights.ravel(), labels.ravel(), np.arange(0, n * k + 1, k)), (n, self.n_labels))
         query = chosen @ self.index[self._first]
         lengths = np.sqrt(np.bincount(np.repeat(np.arange(n), np.diff(query.indptr)), query.data**2, minlength=n))
-        own = weights / np.maximum(lengths, 1e-12)[:, None].astype(np.float32)
-        own *= self._tables().has_words[labels]
+        own: FloatArray = weights * self._tables().has_words[labels]
+        own /= np.maximum(lengths, 1e-12)[:, None].astype(np.float32)
         return normalise_rows(query.astype(np.float32)), (own, labels)
 
     def _of_labels(self, scores: FloatArray) -> FloatArray:
@@ -284,7 +293,8 @@ class LabelText:
             dense = None if self.embeddings is None else self.embeddings.T.astype(np.float32)
             names = self.index[self._first]
             has_words = (np.diff(names.indptr) > 0).astype(np.float32)
-            self._prepared = _Tables(*(csr_array(A.T) for A in (self.index, squares, names)), has_words, dense)
+            by_feature = [csr_array(A.T) for A in (self.index, squares, names)]
+            self._prepared = _Tables(by_feature[0], by_feature[1], by_feature[2], has_words, dense)
         return self._prepared
 
     def prepare(self) -> None:

@@ -38,6 +38,7 @@ from holobind.label_text import LabelText
 from holobind.learning_on import LearningOn
 from holobind.networks import Network
 from holobind.predictions import LabelPredictions, distributed_top_k
+from holobind.ridge_knn import ExtraScores
 
 if TYPE_CHECKING:
     from holobind.data.encoder_features import EncoderFeatures
@@ -59,6 +60,7 @@ class Model(LabelPredictions, LearningOn, nn.Module):
     encoder       embeddings of texts that are features beside those of `tfidf`
     label_order   the label of each of the head's outputs, where the head orders labels differently
     metadata      how it was made: options, data, metrics; any JSON. A file does not keep "timings"
+    extra_scores  votes of neighbours and label trees, which are added to the scores of a trained network
     calibration   of scores to probabilities, by rows that were held out; None if there were none
     allowed       (L) which labels may be predicted, in every request; None: all (`restrict`)
     label_text    texts of labels, which raise the scores of labels with few or no training rows
@@ -82,11 +84,12 @@ class Model(LabelPredictions, LearningOn, nn.Module):
         metadata: dict[str, Any] | None = None,
         label_order: IntArray | None = None,
         calibration: Calibration | None = None,
+        extra_scores: ExtraScores | None = None,
         allowed: Allowed | None = None,
         label_text: LabelText | None = None,
     ) -> None:
         super().__init__()
-        self.network, self.head = network, head
+        self.network, self.head, self.extra_scores = network, head, extra_scores
         self.frequencies, self.normalise, self.tfidf, self.encoder = frequencies, normalise, tfidf, encoder
         self.tokenizer, self.max_tokens = tokenizer, max_tokens
         self.label_names = None if label_names is None else list(label_names)
@@ -192,9 +195,10 @@ class Model(LabelPredictions, LearningOn, nn.Module):
         def work(rows: RowIndex) -> tuple[RowIndex, Result]:
             with torch.inference_mode():
                 h = self.network.predict_rows(examples, rows)
-                scorer = self.scorer(examples, rows)
-                if self.label_text is not None:
-                    scorer = self.label_text.add_to(scorer, h, examples.text_rows.take(rows), self.frequencies.counts)  # type: ignore[attr-defined]
+                scorer = self.scorer(examples, rows, h.device)
+                if self.label_text is not None and isinstance(examples, SparseExamples):
+                    texts = examples.text_rows.take(rows)
+                    scorer = self.label_text.add_to(scorer, h, texts, self.frequencies.counts)
                 return rows, then(scorer, h)
 
         was_training = self.training
@@ -202,6 +206,8 @@ class Model(LabelPredictions, LearningOn, nn.Module):
         self.network.prepare()
         if self.label_text is not None:
             self.label_text.prepare()
+        if self.extra_scores is not None and self.extra_scores.knn_weight:
+            self.extra_scores.prepare()
         try:
             parallel = parallel and next(self.parameters(), torch.empty(0)).device.type == "cpu"
             even = -(-len(examples) // torch.get_num_threads()) if parallel else MAX_BATCH_ROWS
@@ -215,10 +221,21 @@ class Model(LabelPredictions, LearningOn, nn.Module):
         finally:
             self.train(was_training)
 
-    def scorer(self, examples: Examples, rows: RowIndex) -> Scorer:
-        """The head with the scores that the network adds for some rows, without label texts."""
-        added = self.network.added_scores(examples, rows)
+    def scorer(self, examples: Examples, rows: RowIndex, device: torch.device | str = "cpu") -> Scorer:
+        """The head with the scores that neighbours and label trees add for some rows, without label texts."""
+        added = self._added_scores(examples, rows, device)
         return self.head if added is None else AddedScores(self.head, *added)
+
+    def _added_scores(
+        self, examples: Examples, rows: RowIndex, device: torch.device | str = "cpu"
+    ) -> tuple[Tensor, Tensor] | None:
+        """What is added to the head's scores of some labels, in the head's ids.  Shapes: -> (n, m), (n, m)"""
+        if self.extra_scores is None:
+            return self.network.added_scores(examples, rows)
+        values, labels = map(torch.from_numpy, self.extra_scores.added_scores(examples, rows))
+        if self._head_labels is not None:
+            labels = torch.where(labels >= 0, self._head_labels.cpu()[labels.clamp(min=0)], -1)
+        return values.to(device), labels.to(device)
 
     def scores(self, inputs: Inputs) -> FloatArray:
         """The score of every label.  Shapes: -> (rows, L)"""
@@ -330,11 +347,12 @@ def load(path: str | Path, *, encoder: str | Path | None = None) -> Model:
     """
     model = Model(**model_file.read(path)).eval()
     if encoder is not None:
-        found = [each for each in (model.encoder, model.label_text and model.label_text.encoder) if each is not None]
-        if not found:
+        of_texts = None if model.label_text is None else model.label_text.encoder
+        if model.encoder is None and of_texts is None:
             raise OptionError(f"{path} has no sentence encoder; leave out the encoder")
-        for each in found:
-            each.use(encoder)
+        for found in (model.encoder, of_texts):
+            if found is not None:
+                found.use(encoder)
     return model
 
 

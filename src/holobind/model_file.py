@@ -11,6 +11,7 @@ The file is a `_storage` file of kind "model". Its header:
     encoder    of a model with sentence embeddings beside these features: {"name", "digest", "dim", "weight"}
     tokenizer  of a text network: {"kind", "lowercase", "max_tokens", "merges": how many}
     label_text of a model with label texts: {"weights"}, and {"encoder"} as above where they have embeddings
+    extra_scores  of a trained network with votes of neighbours or label trees: the config of `ExtraScores`
     calibration   where rows were held out: parameters of the probabilities (`calibration.Calibration`)
     metadata   how the model was made: data, options, metrics; any JSON. "timings" are not stored, so that a model
                that is trained again has the same bytes
@@ -21,6 +22,7 @@ and its tensors:
                         Of ridge_knn: quantised weights, the training rows and label sets of the kNN index, and the
                         trees, and what updates need (`RidgeKnn`, `Forest`, `LabelTree` and `UpdateState` list their
                         tensors)
+    extra_scores.*      training rows, label sets and label trees (`ExtraScores`)
     label_counts        (L) int32, how often each label occurs in training
     n_rows              (1) int64, the number of training rows
     label_order         (L) int32, the label of each of the head's outputs, where the head orders labels differently
@@ -57,7 +59,7 @@ from holobind.heads.build import head_from_config
 from holobind.label_filter import Allowed
 from holobind.label_text import LabelText
 from holobind.networks import FC, AttentionLstm, Network, XmlCnn
-from holobind.ridge_knn import RidgeKnn
+from holobind.ridge_knn import ExtraScores, RidgeKnn
 
 if TYPE_CHECKING:
     from holobind.data.encoder_features import EncoderFeatures
@@ -86,6 +88,7 @@ class Stored(Protocol):
     label_names: list[str] | None
     metadata: dict[str, Any]
     calibration: Calibration | None
+    extra_scores: ExtraScores | None
     allowed: Allowed | None
     label_text: LabelText | None
 
@@ -109,6 +112,9 @@ def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
     }
     head_state = without_fingerprints(model.head.state_dict(prefix="head."))  # the header has the same facts
     state = network.state_dict(prefix="network.") | head_state
+    extra = model.extra_scores
+    if extra is not None:
+        state |= extra.state_dict(prefix="extra_scores.")
     for name, tensor in state.items():
         tensors[name] = tensor.cpu()
         if not tensor.is_floating_point():
@@ -134,6 +140,8 @@ def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
         "normalise": model.normalise,
         "metadata": {name: value for name, value in model.metadata.items() if name != "timings"},
     }
+    if extra is not None:
+        header["extra_scores"] = extra.config()
     if model.calibration is not None:
         header["calibration"] = model.calibration.as_json()
     if isinstance(model.tfidf, Tfidf):
@@ -152,6 +160,7 @@ def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
         tensors |= packed
     compress = [f"network.{name}" for name in network.compressed_tensors]
     compress += [name for name in label_text_file.COMPRESSED if name in tensors]
+    compress += [] if extra is None else [f"extra_scores.{name}" for name in extra.compressed_tensors]
     storage.write(path, "model", VERSION, header, tensors, compress)
 
 
@@ -187,6 +196,8 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor], file_bytes: in
     if NETWORKS[kind].reads_tokens:
         tokenizer = _take_tokenizer(header["tokenizer"], tensors, config["vocab_size"])
     groups: dict[str, dict[str, Tensor]] = {"network": {}, "head": {}}
+    if "extra_scores" in header:
+        groups["extra_scores"] = {}
     for name, tensor in tensors.items():
         group, _, rest = name.partition(".")
         if group not in groups:
@@ -194,15 +205,23 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor], file_bytes: in
         groups[group][rest] = tensor
     with torch.device("meta"):  # shapes first: sizes that only the header claims must not take memory
         network = NETWORKS[kind](**config)
+        extra = _extra_scores(header["extra_scores"], network, config) if "extra_scores" in header else None
     max_bytes = max(MIN_WORKING_BYTES, MAX_WORKING_RATIO * file_bytes)
-    if network.working_bytes() > max_bytes:
+    working_bytes = network.working_bytes() + (0 if extra is None else extra.working_bytes())
+    if working_bytes > max_bytes:
         raise FileError(
-            f"it would take {network.working_bytes() / 1e9:.1f} GB to predict with; "
+            f"it would take {working_bytes / 1e9:.1f} GB to predict with; "
             f"a file of {file_bytes / 1e6:.1f} MB may take {max_bytes / 1e9:.1f} GB"
         )
     storage.check_tensors("network", dict(network.state_dict()), groups["network"])
     network.load_state_dict(groups["network"], assign=True)
     network.check_loaded()
+    if extra is not None:
+        storage.check_tensors("extra_scores", dict(extra.state_dict()), groups["extra_scores"])
+        extra.load_state_dict(groups["extra_scores"], assign=True)
+        extra.check_loaded()
+        if extra.n_labels != n_labels or head_config.get("class") != "holographic":
+            raise FileError("its extra_scores belong to other labels, or to a head that takes none")
     if isinstance(network, RidgeKnn):
         _check_solved_for(network, head_config, n_labels)
     head = head_from_config(head_config, network.out_features, n_labels, groups["head"])
@@ -219,10 +238,18 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor], file_bytes: in
         "label_order": order,
         "metadata": header["metadata"],
         "calibration": Calibration.from_json(header["calibration"]) if "calibration" in header else None,
+        "extra_scores": extra,
         "allowed": allowed,
         "label_text": label_text,
         **tokenizer,
     }
+
+
+def _extra_scores(extra: dict[str, Any], network: Network, config: dict[str, Any]) -> ExtraScores:
+    """The extra scores of a trained network, without values."""
+    if network.closed_form or extra["n_features"] != (config.get("vocab_size") or network.n_features):
+        raise FileError("its extra_scores do not fit its network")
+    return ExtraScores(**extra)
 
 
 def _check_solved_for(network: RidgeKnn, head: dict[str, Any], n_labels: int) -> None:

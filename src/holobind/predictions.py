@@ -214,12 +214,12 @@ class LabelPredictions:
         added = dict(zip(raised[0].tolist(), values[0].tolist(), strict=True))
         found = []
         for label, of_label in zip(ids, parts, strict=True):
-            if label in added:
-                words, related = self.label_text.explain(rows, scores, labels, label)
-                of_label = explanation.with_label_text(
-                    of_label, added[label], words, [names.label(other) for other in related]
-                )
-            found.append(of_label)
+            if label not in added:
+                found.append(of_label)
+                continue
+            words, related = self.label_text.explain(rows, scores, labels, label)
+            like = [names.label(other) for other in related]
+            found.append(explanation.with_label_text(of_label, added[label], words, like))
         return found
 
     def calibrate(self, inputs: Inputs, Y: CsrArray) -> None:

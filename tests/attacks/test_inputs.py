@@ -23,6 +23,7 @@ from holobind import data
 from holobind.cli import stream
 from holobind.data import _block_reader, files, sparse_text
 from holobind.data._block_reader import nearest_float32
+from holobind.data.label_texts import read_label_texts
 from holobind.data.npz import read_npz
 from holobind.errors import DataError, HolobindError
 from holobind.training.config import split_options
@@ -433,3 +434,18 @@ def test_other_sizes_are_one_line(capsys, text, tmp_path):
     (tmp_path / "points.txt").write_text("0 0:1\n")
     result = run(capsys, "data", "stats", tmp_path / "points.txt", f"--max-uncompressed={text}")
     assert is_one_line_error(result, "write it like 500MB or 20GB")
+
+
+# Label texts
+
+
+@pytest.mark.parametrize("depth", [9, 100, 600, 100_000])
+@pytest.mark.parametrize(("before", "after"), [("[", "]"), ('{"name": ', "}")], ids=["lists", "objects"])
+def test_label_texts_in_lists_without_end_are_refused_in_one_line(tmp_path, depth, before, after):
+    path = tmp_path / "names.json"
+    path.write_text('{"a": ' + before * depth + '"x"' + after * depth + "}")
+    with pytest.raises(DataError, match=r"names.json: ('a': lists of label texts are nested|not JSON)") as refused:
+        read_label_texts(path)
+    assert "\n" not in str(refused.value)
+    path.write_text('{"a": ' + before * 8 + '"x"' + after * 8 + "}")
+    assert read_label_texts(path).by_label == {"a": ["x"]}

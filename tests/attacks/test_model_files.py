@@ -8,6 +8,7 @@ import zlib
 import numpy as np
 import pytest
 import torch
+from helpers import label_texts
 from helpers.child import run_child
 from helpers.commands import run
 from helpers.hostile import hostile, opened, replacing, setting
@@ -465,3 +466,52 @@ def test_a_checkpoint_with_other_numbers_is_refused_and_changes_nothing(tmp_path
         with pytest.raises(FileError, match="is damaged"):
             checkpoint.read(path, {}, model, optimiser)
         assert all(torch.equal(before[key], tensor) for key, tensor in model.state_dict().items())
+
+
+# Label texts
+
+
+def changed(name, position, value):
+    """Set an element of a tensor of label texts, which may be compressed in the file."""
+
+    def change(header, tensors):
+        full, described = f"label_text.{name}", header["compressed"].pop(f"label_text.{name}", None)
+        tensor = tensors[full].clone()
+        if described is not None:
+            dtype = getattr(torch, described[0].removeprefix("torch."))
+            tensor = torch.frombuffer(bytearray(zlib.decompress(tensor.numpy().tobytes())), dtype=dtype).clone()
+        tensor[position] = value
+        tensors[full] = tensor
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (changed("ids", 0, 10**6), "label_text.ids are not from 0"),
+        (changed("ids", 0, -1), "label_text.ids are not from 0"),
+        (changed("offsets", 1, -(2**63)), "label_text.offsets do not ascend"),
+        (changed("offsets", 1, 2**62), "label_text.offsets do not ascend"),
+        (changed("offsets", -1, 3), "label_text.offsets do not ascend"),
+        (changed("text_counts", 0, 0), "label_text.text_counts do not divide"),
+        (changed("text_counts", 0, 2**31 - 1), "label_text.text_counts do not divide"),
+        (changed("values", 0, float("nan")), "holds something else than finite numbers"),
+        (changed("values", 0, -0.5), "label_text.values are not the positive elements"),
+        (changed("values", 0, 60_000.0), "label_text.values are not the positive elements"),
+        (changed("idf", 0, -1.0), "label_text.words are damaged"),
+        (setting("label_text", "weights", "zero_weight", to=1e9), "zero_weight must be a number from 0 to 100"),
+        (setting("label_text", "weights", "half_rows", to=0), "half_rows must be larger than 0"),
+        (setting("label_text", "weights", "weight", to="x"), "weight must be a number"),
+        (setting("label_text", "weights", "embedding_weight", to=1.0), "belong together"),
+        (setting("label_text", to=[]), "not a model as holobind writes them"),
+        (lambda header, tensors: header.pop("label_text"), "which no model has"),
+        (lambda header, tensors: tensors.pop("label_text.idf"), "not a model as holobind writes them"),
+        (replacing("label_text.words", torch.zeros(9, dtype=torch.uint8)), "label_text.words are damaged"),
+        (replacing("label_text.idf", torch.zeros(2, 2)), "shape"),
+    ],
+)  # fmt: skip
+def test_senseless_label_texts_are_refused(tmp_path, change, message):
+    path = hostile(tmp_path / "m", label_texts.model(), change)
+    with pytest.raises(hb.FileError, match=message):
+        hb.load(path)

@@ -72,6 +72,15 @@ def test_a_file_that_is_no_database_is_left_alone(folder, content, caplog):
     assert "cannot be used as the cache" in caplog.text and len(caplog.records) == 1
 
 
+def test_a_damaged_name_of_the_table_is_no_error(folder, caplog):
+    """The error of SQLite quotes the name, which is no UTF-8."""
+    fill()
+    path = folder / "embeddings" / f"{DIGEST}.sqlite"
+    path.write_bytes(path.read_bytes().replace(b"embeddingembedding", b"\xff\xfeeddingembedding"))
+    fill()
+    assert stored(TEXTS) == {} and "cannot be used as the cache" in caplog.text
+
+
 def test_a_full_cache_takes_no_more(monkeypatch):
     fill()
     monkeypatch.setattr("holobind.data.embedding_cache.MAX_FILE_BYTES", 10)

@@ -111,8 +111,20 @@ class Page:
         """Prefer light or dark colours."""
         self.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": scheme}])
 
-    def screenshot(self, path):
-        found = self.call("Page.captureScreenshot", captureBeyondViewport=True)
+    def wait_for(self, condition):
+        """Wait until something outside of the page is true."""
+        last = time.monotonic() + WAIT_SECONDS
+        while not condition():
+            assert time.monotonic() < last, "it never became true"
+            time.sleep(0.03)
+
+    def screenshot(self, path, height=None):
+        """The whole page, or the upper part of it, as PNG."""
+        clip = {}
+        if height is not None:
+            width = self.js("document.documentElement.clientWidth")
+            clip = {"clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}}
+        found = self.call("Page.captureScreenshot", captureBeyondViewport=True, **clip)
         path.write_bytes(base64.b64decode(found["data"]))
 
 
@@ -144,6 +156,7 @@ def browser():
             page.session = page.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
             for domain in ("Page", "Runtime", "Network", "DOM", "Log"):
                 page.call(f"{domain}.enable")
+            page.call("Emulation.setFocusEmulationEnabled", enabled=True)
             yield page
         finally:
             process.terminate()

@@ -9,11 +9,13 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import torch
 from helpers.training import data, model, run, weights
 from safetensors.torch import save_file
 
 import holobind as hb
+from holobind._processes import joined
 from holobind.training import loop
 
 SHAPES = ("fc", "linear_skip", "bce", "cnn", "lstm")
@@ -103,6 +105,14 @@ def main():
     for name, one, X in scored():
         alone, together = one.top_k(X, 7), one.top_k(X, 7, distributed=True)
         found[f"top {name}"] = [(alone[1] == together[1]).all().item(), float(abs(alone[0] - together[0]).max())]
+    processes = joined()
+    start = np.array([1.0, 10.0]) * (rank + 1)
+    found["collectives"] = {
+        "sum": processes.sum(start.copy()).tolist(),
+        "gather": [part.tolist() for part in processes.gather(np.full(rank + 1, rank))],
+        # Rank 0 multiplies what it gets by 2, and rank 1 by 3.
+        "exchange": (processes.exchange(start, lambda x: x * (rank + 2)) / (rank + 1)).tolist(),
+    }
     made = hb.learn(split, hb.ModelConfig())
     save_file(weights(made), place / f"solved.{rank}.safetensors")
     found["evaluation"] = [made.evaluate(split, distributed=yes).as_json() for yes in (False, True)]

@@ -54,3 +54,18 @@ def text_model(words_only=False):
     return hb.learn(
         split, hb.ModelConfig(l2=0.1, text=False), tfidf=tfidf, label_names=[f"label {i}\r\x85é" for i in range(L)]
     )
+
+
+def fruit_model(**options):
+    """Names, texts and label sets of documents that name their labels, and a function that trains a model of them."""
+    names = ["apple", "pear", "plum", "fig", "cherry", "quince"]
+    draw = np.random.default_rng(1)
+    sets = [[names[i], names[j]] if i != j else [names[i]] for i, j in draw.integers(0, len(names), (60, 2))]
+    texts = [f"a {' and a '.join(each)} in basket{draw.integers(9)}" for each in sets]
+
+    def build():
+        Y = sparse.csr_array([[int(name in each) for name in names] for each in sets])
+        split = Split(sparse.csr_array((len(texts), 1), dtype=np.float32), Y, texts)
+        return hb.learn(split, hb.ModelConfig(text=True, **options), label_names=names)
+
+    return names, texts, sets, build

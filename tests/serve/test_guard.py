@@ -45,6 +45,15 @@ def test_a_token_is_needed_for_all_but_health_and_pages(serve):
         assert client.get("/v1/models", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
 
 
+def test_an_open_server_needs_its_token_for_teaching_alone(serve):
+    with serve(token=TOKEN, open=True) as client:
+        assert client.get("/v1/models").status_code == 200
+        assert client.post(PREDICT, json={"text": "apple"}).status_code == 200
+        for path, body in (("learn", {"documents": [{"text": "apple", "labels": []}]}), ("reload", None)):
+            assert client.post(f"/v1/models/fruit/{path}", json=body).status_code == 401
+        assert client.post("/v1/models/fruit/reload", headers={"Authorization": f"Bearer {TOKEN}"}).status_code == 200
+
+
 def test_the_size_of_a_body_is_bounded_whether_it_is_declared_or_not(serve):
     with serve(max_body_bytes=1000) as client:
         body = b'{"text": "' + b"a" * 985 + b'"}'

@@ -1,5 +1,6 @@
 """The process: its options, its signals, and a model that is replaced while requests run."""
 
+import importlib
 import json
 import shutil
 import signal
@@ -13,6 +14,7 @@ from helpers.commands import is_one_line_error, run
 from helpers.models import HEADS, build
 from helpers.served import TOKEN, served, wait_until
 
+command = importlib.import_module("holobind.cli.serve")
 PREDICT, ROW = "/v1/models/rows/predict", {"features": {"1": 1.0}}
 
 
@@ -95,3 +97,16 @@ def test_a_port_in_use_is_one_line(capsys, model_files):
         taken.listen()
         result = run(capsys, "serve", model_files[1], "--port", taken.getsockname()[1])
     assert is_one_line_error(result, "in use", "choose another host or port")
+
+
+@pytest.mark.parametrize(("variables", "opened"), [({"DISPLAY": ":0"}, 1), ({"WAYLAND_DISPLAY": "w"}, 1), ({}, 0)])
+def test_a_page_is_opened_where_there_is_a_display(monkeypatch, variables, opened):
+    addresses = []
+    monkeypatch.setattr(command.sys, "platform", "linux")
+    monkeypatch.setattr(command.webbrowser, "open", lambda address: addresses.append(address) or True)
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert command.open_page("http://127.0.0.1:8000/") is bool(opened)
+    assert len(addresses) == opened

@@ -68,7 +68,9 @@ def test_an_option_that_does_not_exist_is_named():
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-@pytest.mark.parametrize("value", [object(), math.nan, "nonsense", -1, [-1]], ids=str)
+@pytest.mark.parametrize(
+    "value", [object(), math.nan, "nonsense", -1, [-1]], ids=["object", "nan", "text", "-1", "list"]
+)
 def test_a_wrong_value_is_refused_in_one_line_that_names_the_option(name, value):
     if name in ("word_vectors", "encoder") and value == "nonsense":
         pytest.skip("any string may be a path")
@@ -86,10 +88,13 @@ def test_a_default_is_one_of_the_allowed_values_or_is_described_in_words(option)
 def test_what_is_not_given_is_chosen_by_the_rows_and_the_network():
     few, many = TrainConfig().resolve(100), TrainConfig().resolve(10**6)
     assert (few.epochs, few.batch_size, many.epochs, many.batch_size) == (30, 32, 5, 512)
-    fc, cnn = (TrainConfig().resolve(100, ModelConfig(network=name)) for name in ("fc", "cnn"))
+    fc, cnn = (TrainConfig().resolve(100, ModelConfig(network=name, loss="softmax")) for name in ("fc", "cnn"))
     assert (fc.learning_rate, fc.feature_learning_rate) == (1e-3, 1e-2)
     assert (cnn.learning_rate, cnn.feature_learning_rate) == (3e-3, None)
     assert (fc.label_learning_rate, cnn.label_learning_rate) == pytest.approx((1e-4, 3e-4))
+    default = TrainConfig().resolve(50_000, ModelConfig(network="fc"))
+    assert (default.learning_rate, default.feature_learning_rate, default.epochs) == (1e-3, None, 2)
+    assert (default.metric, fc.metric) == ("nDCG@5", "P@1")
     given = TrainConfig(learning_rate=0.5).resolve(100, ModelConfig(network="fc"))
     assert (given.learning_rate, given.feature_learning_rate) == (0.5, None)
 

@@ -79,11 +79,31 @@ def test_distributed_top_k_is_that_of_one_process(found):
         assert alone == together
 
 
-def test_every_process_solves_the_same_closed_form(place):
+def test_processes_solve_the_closed_form_of_one(place):
     one, other = both(place, "solved")
     assert same(one, other)
     # Alone there may be more threads, and a factored system then differs in rounding.
     assert_close(one, weights(hb.learn(data(), hb.ModelConfig())), atol=1e-4, rtol=1e-4)
+
+
+def test_collectives_of_two_processes(found):
+    for each in found:
+        assert each["collectives"] == {"sum": [3.0, 30.0], "gather": [[0], [1, 1]], "exchange": [5.0, 50.0]}
+
+
+def test_a_process_that_dies_ends_the_run_in_one_line_and_leaves_no_file(tmp_path):
+    hb.data.write(hb.data.synthetic("eurlex-4k", scale=0.05), tmp_path / "points")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(
+        filter(None, [str(SCRIPT.parents[1]), os.environ.get("PYTHONPATH")])
+    )}  # fmt: skip
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    script = [str(SCRIPT.with_name("dying_process.py")), str(tmp_path / "points"), str(tmp_path / "model.safetensors")]
+    done = subprocess.run(
+        [*command, *script], env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode != 0
+    assert "holobind: another process of this run ended or cannot be reached" in done.stderr
+    assert not (tmp_path / "model.safetensors").exists() and not list(tmp_path.glob(".holobind*"))
 
 
 def test_distributed_top_k_works_in_a_single_process():

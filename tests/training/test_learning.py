@@ -160,24 +160,29 @@ def test_networks_order_labels_by_frequency_where_there_are_more_than_dim():
 @pytest.mark.parametrize("dim", [4, 8])
 def test_a_trained_softmax_has_the_prior_of_the_label_frequencies(dim):
     data = split()
-    model = learn(data, *configs(network="fc", dim=dim, epochs=1))
+    model = learn(data, *configs(network="fc", loss="softmax", dim=dim, epochs=1))
     order = np.arange(8) if model.label_order is None else model.label_order
     assert torch.equal(model.head.prior, frequency_prior(torch.from_numpy(model.frequencies.counts[order])))
-    partial_fit(model, data, *configs(network="fc"))
+    partial_fit(model, data, *configs(network="fc", loss="softmax"))
     assert torch.equal(model.head.prior, frequency_prior(torch.from_numpy(2 * np.asarray(data.Y.sum(0))[order])))
     # A closed form has learned the label frequencies and gets no prior.
-    for options in ({}, {"network": "linear", "loss": "softmax"}, {"network": "fc", "linear_skip": True}):
+    for options in ({}, {"network": "linear", "loss": "softmax"}, {"network": "fc"}):
         assert learn(data, *configs(dim=dim, epochs=1, **options)).head.prior is None
 
 
 @pytest.mark.parametrize(
     ("options", "rates"),
     [
-        ({"network": "fc"}, (1e-3, 1e-2)),  # a feature is in few batches, and so takes larger steps
+        # A feature is in few batches, and so takes larger steps.
+        ({"network": "fc", "loss": "softmax"}, (1e-3, 1e-2)),
+        ({"network": "fc"}, (1e-3, None)),
         ({"network": "fc", "feature_learning_rate": 0.5}, (1e-3, 0.5)),
         ({"network": "fc", "learning_rate": 0.2}, (0.2, None)),  # a rate that is given holds for all layers
         ({"network": "fc", "learning_rate": 0.2, "feature_learning_rate": 0.5}, (0.2, 0.5)),
-        ({"network": "fc", "linear_skip": True}, (3e-3, None)),  # goes on from a solution: no large steps
+        (
+            {"network": "fc", "loss": "softmax", "linear_skip": True},
+            (3e-3, None),
+        ),  # goes on from a solution: no large steps
         ({"network": "cnn"}, (3e-3, None)),
         ({"loss": "softmax"}, (3e-3, None)),
     ],
@@ -379,7 +384,7 @@ def test_it_reads_python_code_far_better_than_by_label_frequency(calls, options)
 def test_memory_is_refused_for_the_copies_that_training_keeps_of_a_weight(monkeypatch):
     """Of a dense weight: itself, its gradient and two moments; of a sparse one: itself and a moment; then the best."""
     data = split()
-    options = {"network": "fc", "hidden": (50,), "dim": 8, "epochs": 1}
+    options = {"network": "fc", "loss": "softmax", "hidden": (50,), "dim": 8, "epochs": 1}
     model = learn(data, *configs(**options, validation_fraction=0.2))
     sparse_numbers = data.X.shape[1] * 50
     dense_numbers = sum(p.numel() for p in model.parameters()) - sparse_numbers

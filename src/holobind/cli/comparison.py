@@ -17,6 +17,7 @@ CANDIDATES = {
     "fc, linear head, bce": {"network": "fc", "head": "linear", "loss": "bce"},
     "fc, holographic head, query": {"network": "fc", "loss": "query"},
     "fc, holographic head, softmax": {"network": "fc", "loss": "softmax"},
+    "fc, holographic head, squares": {"network": "fc"},
     "ridge + kNN, holographic head, closed form": {},
 }
 METRICS = ("P@1", "P@3", "P@5", "PSP@1", "PSP@5")

@@ -1,16 +1,12 @@
 """`holobind evaluate` and `holobind predict`: metrics of a model on labelled rows, and predictions for a stream."""
 
-import json
 import math
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from holobind._files import atomic_write, write_errors
 from holobind.cli.arguments import (
     Data,
     EncoderPlace,
@@ -26,6 +22,7 @@ from holobind.cli.arguments import (
     TextField,
     load_for,
 )
+from holobind.cli.batch import PredictionJob, batch_files, output_files, predict_files, predict_with_ray
 from holobind.cli.label_options import Exclude, LabelOptions, Only, read_labels
 from holobind.cli.terminal import claim_outputs, print_json, print_rich, progress
 from holobind.errors import OptionError
@@ -144,7 +141,14 @@ def predict(
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Write the error of an invalid line in its place, and continue.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="Output file, also .gz, .bz2 or .xz.  \\[default: stdout]")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Output file, also .gz, .bz2, .xz or .parquet; a folder for a folder.  \\[default: stdout]"),
+    ] = None,
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Predict a folder of files on workers of Ray. Needs holobind\\[ray].")
+    ] = False,
+    workers: Annotated[int, typer.Option(min=1, help="With --ray: number of workers, one processor each.")] = 2,
     encoder: EncoderPlace = None,
     max_uncompressed: MaxUncompressed = None,
     as_json: Annotated[bool, typer.Option("--json", help="No effect: the output is always JSON lines.")] = False,
@@ -156,7 +160,9 @@ def predict(
 
     The input is a table (CSV, TSV, Parquet, a folder of texts), or lines: a
     text, a JSON object with "text" or "features", or a sparse row in the
-    XML-Repository format. An id of the input comes back beside the labels.
+    XML-Repository format. An id of the input comes back beside the labels. A
+    folder of .parquet or .jsonl files gives a folder of predictions; files
+    that are there already are not made again.
 
         read json file path
 
@@ -182,59 +188,52 @@ def predict(
         holobind predict model.safetensors new.jsonl --auto --exclude misc
 
         holobind predict model.safetensors new.jsonl --auto --objective precision=0.8
-    """
-    import holobind as hb
-    from holobind.cli import stream
-    from holobind.data.tables import TableOptions
 
+        holobind predict model.safetensors new.parquet --out labels.parquet
+
+        holobind predict model.safetensors new_files/ --out labels/ --ray --workers 8
+    """
     if math.isnan(threshold):
         raise OptionError("--threshold must be a number; got nan")
-
-    options = LabelOptions(
-        objective=objective if auto else None,
-        min_probability=min_probability,
-        probabilities=proba,
-        exclude=read_labels(exclude) or (),
-        only=read_labels(only),
+    job = PredictionJob(
+        model,
+        k=k,
+        threshold=threshold,
+        names=names,
+        options=LabelOptions(
+            objective=objective if auto else None,
+            min_probability=min_probability,
+            probabilities=proba,
+            exclude=read_labels(exclude) or (),
+            only=read_labels(only),
+        ),
+        format=format,
+        text_field=text_field,
+        id_field=id_field,
+        encoder=encoder,
+        max_uncompressed=max_uncompressed,
     )
     path = None if str(source) == "-" else source
-    with claim_outputs({"--out": out}, [model, STDIN_HANDLE if path is None else path]), _open_output(out) as file:
-        loaded = hb.load(model, encoder=encoder)
+    files = [] if path is None else batch_files(path)
+    if files:
+        missing = output_files(files, out)
+        if len(missing) < len(files):
+            typer.echo(f"{len(files) - len(missing):,} of {len(files):,} files are in {out} already", err=True)
+        with progress() as report:
+            written = predict_with_ray(job, missing, workers) if ray else predict_files(job, missing)
+            for done, target in enumerate(written, 1):
+                report(f"{target.name}, {done:,} of {len(missing):,} files", done / len(missing))
+        return
+    if ray:
+        raise OptionError(f"--ray predicts a folder of .parquet or .jsonl files; {source} is none")
+    with claim_outputs({"--out": out}, [model, STDIN_HANDLE if path is None else path]):
+        loaded = job.load_model()
         if path is None and sys.stdin is not None and sys.stdin.isatty():
             typer.echo("Each input line gets one output line; Ctrl-D ends.", err=True)
-        fields = TableOptions.of(
-            format=format, text_field=text_field, id_field=id_field, preferred=loaded.metadata.get("text fields")
-        )
-        batches = stream.predictions(
+        job.run(
             loaded,
-            stream.open_input(path, fields, max_uncompressed),
-            k,
-            format=format,
-            fields=fields,
+            path,
+            out,
             on_layout=lambda layout: typer.echo(layout.describe(), err=True),
-            source=stream.STDIN if path is None else str(path),
-            names=names,
-            threshold=threshold,
-            options=options,
             on_error=(lambda error: typer.echo(f"holobind: {error}", err=True)) if skip_bad else None,
         )
-        for batch in batches:
-            file.write("".join(json.dumps(prediction, ensure_ascii=False) + "\n" for prediction in batch).encode())
-            file.flush()
-
-
-@contextmanager
-def _open_output(path: Path | None) -> Iterator[IO[Any]]:
-    """Standard output, or a file, compressed if its name says so, that is written whole or not at all."""
-    from holobind.data.files import OPEN_COMPRESSED
-
-    if path is None:
-        yield typer.get_binary_stream("stdout")
-        return
-    compress = OPEN_COMPRESSED.get(path.suffix.lower())
-    with write_errors(path), atomic_write(path) as raw:
-        if compress is None:
-            yield raw
-            return
-        with compress(raw, "wb") as file:
-            yield file

@@ -1,5 +1,10 @@
 """`holobind serve`: labels over HTTP."""
 
+import os
+import secrets
+import sys
+import webbrowser
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
@@ -31,11 +36,11 @@ def serve(
     token: Annotated[
         str | None,
         typer.Option(
-            envvar="HOLOBIND_TOKEN", help="Token that requests need; learning and reloading always do.", metavar="TEXT"
+            envvar="HOLOBIND_TOKEN", help="Token that requests need; teaching and reloading always do.", metavar="TEXT"
         ),
     ] = None,
     open_to_all: Annotated[
-        bool, typer.Option("--open", help="Listen on other addresses than loopback without a token.")
+        bool, typer.Option("--open", help="Answer without a token, on any address; teaching still needs one.")
     ] = False,
     allow_host: Annotated[
         list[str] | None, typer.Option(help="Further name of this server, as of a proxy; repeat it.", metavar="NAME")
@@ -44,8 +49,9 @@ def serve(
         list[str] | None, typer.Option(help="Origin of pages that may read answers; repeat it.", metavar="ORIGIN")
     ] = None,
     journal: Annotated[
-        Path | None, typer.Option(help="Directory that keeps corrections (learn).", metavar="DIR")
+        Path | None, typer.Option(help="Directory of corrections and of the models that learned them.", metavar="DIR")
     ] = None,
+    keep: Annotated[int, typer.Option(min=1, help="Learned model files to keep, for each model.")] = 5,
     vocabulary: Annotated[
         Path | None, typer.Option(help="URIs and names of labels, for clients of Annif.", metavar="FILE")
     ] = None,
@@ -59,6 +65,7 @@ def serve(
     timeout: Annotated[
         float, typer.Option(min=0.1, help="Seconds of a request.", rich_help_panel=LIMITS, metavar="SECONDS")
     ] = 30.0,
+    browser: Annotated[bool, typer.Option(help="Open the page of --demo, where there is a display.")] = True,
     quiet: Quiet = False,
 ) -> None:
     """Serve models over HTTP: a page for people, an API for programs.
@@ -82,6 +89,11 @@ def serve(
 
     if bool(models) == demo:
         raise OptionError("--demo serves its own model; leave out MODEL" if demo else "give model files, or --demo")
+    if demo and token is None:  # everybody on this machine may ask; whoever started it may also teach
+        token, open_to_all = secrets.token_urlsafe(18), True
+        shown = f"#token={token}"
+    else:
+        shown = ""
     settings = Settings(
         host=host,
         port=port,
@@ -92,6 +104,7 @@ def serve(
         vocabulary=vocabulary,
         language=language,
         journal=journal,
+        keep=keep,
         max_body_bytes=max_body,
         max_rows=max_rows,
         max_requests=max_requests,
@@ -107,14 +120,23 @@ def serve(
 
     def say(address: str) -> None:
         if not quiet:
-            typer.echo(f"holobind: serving at {address}", err=True)
+            typer.echo(f"holobind: serving at {address}{shown}", err=True)
+        if demo and browser:
+            open_page(f"{address}{shown}")
 
     with TemporaryDirectory(prefix="holobind-demo-") as folder:
         paths = models or [Path(folder) / "python-calls.safetensors"]
         if demo:
             with progress() as report:
                 train_demo(paths[0], report)
+            settings = replace(settings, journal=journal or Path(folder) / "journal")
         run(paths, settings, say)
+
+
+def open_page(address: str) -> bool:
+    """Open an address in the browser of the user, where there is a display; whether that was tried."""
+    has_display = sys.platform in ("win32", "darwin") or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
+    return bool(has_display) and webbrowser.open(address)
 
 
 def train_demo(path: Path, on_progress: "ProgressCallback") -> None:
@@ -125,5 +147,6 @@ def train_demo(path: Path, on_progress: "ProgressCallback") -> None:
     on_progress("reading Python functions", 0.0)
     dataset = data.python_calls()
     callbacks = hb.Callbacks(on_solve=on_progress)
-    model = hb.learn(dataset.train, label_names=dataset.label_names, tfidf=dataset.tfidf, callbacks=callbacks)
+    config = hb.ModelConfig(update=True)  # the page can teach it
+    model = hb.learn(dataset.train, config, label_names=dataset.label_names, tfidf=dataset.tfidf, callbacks=callbacks)
     model.save(path)

@@ -54,8 +54,8 @@ LabelText = Annotated[
     typer.Option(
         "--label-text",
         metavar="FILE",
-        help="Names, synonyms and descriptions of labels: SKOS, TSV, CSV, JSON, or a line a label. Labels with few or no "
-        "rows are suggested by them.",
+        help="Names, synonyms and descriptions of labels: SKOS, TSV, CSV, JSON, or a line a label. Labels with few or "
+        "no rows are suggested by them.",
         rich_help_panel=FIELDS,
     ),
 ]
@@ -238,7 +238,7 @@ def make_callbacks(report: "ProgressCallback", name: str = "") -> "Callbacks":
     from holobind.training.learning import Callbacks
 
     def on_train(state: TrainState, config: TrainConfig) -> None:
-        epochs, metric = config.epochs or 1, config.metric
+        epochs, metric = config.epochs or 1, config.metric or ""
         done = (state.epoch + state.step / max(state.steps, 1)) / epochs
         if config.time_limit is not None:
             done = max(done, state.seconds / config.time_limit)

@@ -82,7 +82,8 @@ class SparseExamples:
     def empty_rows(self) -> NDArray[np.bool_]:
         """Shapes: -> (rows)"""
         nonzero = np.append(0, np.cumsum(self.X.data != 0))[self.X.indptr]
-        return nonzero[1:] == nonzero[:-1]
+        empty = nonzero[1:] == nonzero[:-1]
+        return empty if self.text_rows is None else empty & self.text_rows.empty()
 
     def csr(self, rows: RowIndex) -> CsrArray:
         """Some rows as the network takes them.  Shapes: (n) -> sparse (n, f)"""

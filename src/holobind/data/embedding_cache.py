@@ -19,6 +19,8 @@ KEY_BYTES = 16
 MAX_FILE_BYTES = 8 << 30  # a larger file takes no more embeddings
 LOOKUPS = 500  # keys of one query
 BUSY_SECONDS = 30.0
+# Of a damaged file. The text of an error may quote the file, and Python then fails to decode it.
+DAMAGED = (sqlite3.Error, UnicodeDecodeError)
 HalfArray = NDArray[np.float16]
 
 
@@ -45,7 +47,7 @@ class EmbeddingCache:
                 raise PermissionError("the file of another user")
             connection = sqlite3.connect(path, timeout=BUSY_SECONDS)
             connection.execute("CREATE TABLE IF NOT EXISTS embedding (key BLOB PRIMARY KEY, value BLOB) WITHOUT ROWID")
-        except (OSError, sqlite3.Error) as error:
+        except (OSError, *DAMAGED) as error:
             cache.skipped(error)
             return cls(None, dim)
         store = cls(connection, dim)
@@ -74,7 +76,7 @@ class EmbeddingCache:
         try:
             with self.connection:
                 self.connection.executemany("INSERT OR REPLACE INTO embedding VALUES (?, ?)", values)
-        except sqlite3.Error as error:
+        except DAMAGED as error:
             self._give_up(error)
 
     def __enter__(self) -> Self:
@@ -89,7 +91,7 @@ class EmbeddingCache:
             return []
         try:
             return self.connection.execute(query, values).fetchall()
-        except sqlite3.Error as error:
+        except DAMAGED as error:
             self._give_up(error)
             return []
 

@@ -23,7 +23,13 @@ def bound_query_loss(
 
     Shapes: (rows, in), (total), (rows) -> ()
     """
-    if isinstance(present, OrbitCodebook) and isinstance(missing, OrbitCodebook) and _fusible(h, labels, offsets):
+    plain = head.label_weights is None
+    if (
+        plain
+        and isinstance(present, OrbitCodebook)
+        and isinstance(missing, OrbitCodebook)
+        and _fusible(h, labels, offsets)
+    ):
         weight = head.weight  # looked up once: even that takes time at the smallest shapes
         if h.shape[1] == (present.dim if weight is None else weight.shape[1]):
             doubled = head._basis is None
@@ -39,8 +45,9 @@ def bound_query_loss(
     labels, offsets = checked_sets(labels, offsets, present.n_labels, s.device, len(s))
     if not len(s):
         return s.sum()
-    sums = present._encode(labels, offsets), missing._encode(labels, offsets)
-    return losses.bound_query_loss(s, *sums, labels.numel())
+    weights = None if head.label_weights is None else head.label_weights.to(s)[labels]
+    sums = present._encode(labels, offsets, weights), missing._encode(labels, offsets, weights)
+    return losses.bound_query_loss(s, *sums, labels.numel() if weights is None else weights.sum())
 
 
 @cache

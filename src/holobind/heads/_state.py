@@ -48,7 +48,7 @@ class HeadState(Fingerprinted):
         if self.weight is not None:
             reset_layer(self.weight, self.bias, self._layer_seed)
         self.set_temperature(INITIAL_TEMPERATURE)
-        if self.loss_name != "softmax" and not self.fingerprint.is_meta:
+        if FINGERPRINT in self._buffers and not self.fingerprint.is_meta:
             self._reset_fingerprint()
             for attribute, name, key in zip("pm", ("present", "missing"), self._drawn_keys(), strict=True):
                 if name in self.trainable:

@@ -14,8 +14,8 @@ class AddedScores:
     A label that is raised may be anywhere in the head's order, and all others keep theirs. So the top k is among the
     head's top k and the raised labels, and the search stays exact.
 
-    head     a holographic one, or a codebook: `labels_above` compares scores, not probabilities. Or one whose scores are
-             raised already
+    head     a holographic one, or a codebook: `labels_above` compares scores, not probabilities; or one of these whose
+             scores are raised already
     values   0 or larger
     labels   different ones in a row; -1 for none
 
@@ -23,7 +23,8 @@ class AddedScores:
     """
 
     def __init__(self, head: "Head | Codebook | AddedScores", values: Tensor, labels: Tensor) -> None:
-        self.head, self.n_labels = head, head.n_labels
+        self.head = head
+        self.n_labels: int = head.n_labels
         self.labels, order = labels.sort(dim=1)  # ascending, for searches
         self.values = torch.where(self.labels >= 0, values.gather(1, order), 0)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from holobind import algebra
-from holobind._checks import one_of
+from holobind._checks import integer, one_of
 from holobind.codebooks import AbsoluteCodebook, BiasedCodebook, Codebook, OneHotCodebook, OrbitCodebook
 from holobind.codebooks._tracing import drawn_on
 from holobind.codebooks.biased import expand_bias
@@ -23,10 +23,13 @@ from holobind.heads._logits import HolographicLogitMethods
 from holobind.heads._query_subspace import layer_rows, query_basis
 from holobind.heads._state import INITIAL_TEMPERATURE, HeadState
 from holobind.heads.cross_entropy import TargetLoss
+from holobind.heads.hard_negatives import hard_negative_loss
 
-HolographicLoss = Literal["softmax", "query", "query-abs", "regression"]
+HolographicLoss = Literal["softmax", "squares", "query", "query-abs", "regression"]
 Output = Literal["vector", "logits"]
 TrainableVectors = Literal["present", "missing", "labels"]
+
+LOSSES_WITHOUT_KEYS = ("softmax", "squares")  # scores are <s, c_i>; the other losses query with p and m
 
 # Weight of the expected crosstalk in the softmax loss; 0.3 and 3 are not better everywhere (experiments/LOG.md).
 DEFAULT_CROSSTALK = 1.0
@@ -44,7 +47,8 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
 
     codebook: "orbit" (fast), "random" (the paper's), "one_hot" (label i is element i of the output; L <= d), "naive"
               (without the projection, for ablations), or a `Codebook` of your own.
-    loss:     "softmax" (accurate; O(L log d) a row with an orbit), "query" (the paper's; the same cost for any L),
+    loss:     "softmax" (O(L log d) a row with an orbit), "squares" (least squares onto the sum of the present labels'
+              vectors; the same cost for any L), "query" (the paper's; the same cost for any L),
               "query-abs" (the listing in its appendix; labels are ranked by |score|), "regression" (its ablation
               of the loss). See `losses`.
     prior:    logit adjustment for the softmax loss: a constant (L) that is added to the logits from the start, such as
@@ -52,6 +56,8 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
               label frequencies use part of that rank.
     crosstalk: the weight of the expected crosstalk in the softmax loss, which keeps outputs short; 0 gives the plain
               cross-entropy. It is added while the head trains, not after `eval()`; a model file does not store it.
+    hard_negatives: of the query loss: how many labels that a row lacks are pushed away, those with the largest scores
+              (`hard_negatives`); 0 for the paper's loss. Used while the head trains; a model file does not store it.
     dim:      d; by default the first fast size of at least L, at most 1024.
     seed:     of the codebook (by default 0) and, if given, of the first weights, which otherwise follow
               `torch.manual_seed` as those of `nn.Linear` do.
@@ -84,6 +90,7 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
         bias: bool = True,
         prior: Tensor | None = None,
         crosstalk: float = DEFAULT_CROSSTALK,
+        hard_negatives: int = 0,
         output: Output = "vector",
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
@@ -97,8 +104,8 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
             dim = codebook.dim if isinstance(codebook, Codebook) else default_dim(n_labels)
         for name in trainable:
             one_of("HolographicHead", "trainable", name, get_args(TrainableVectors))
-        if loss == "softmax" and ("present" in trainable or "missing" in trainable):
-            raise OptionError("HolographicHead: the softmax loss has no present and missing vectors to train")
+        if loss in LOSSES_WITHOUT_KEYS and ("present" in trainable or "missing" in trainable):
+            raise OptionError(f"HolographicHead: the {loss} loss has no present and missing vectors to train")
         if prior is not None and (loss != "softmax" or prior.shape != (n_labels,)):
             raise OptionError(
                 f"HolographicHead: a prior belongs to the softmax loss and has one element for each of {n_labels} "
@@ -106,6 +113,12 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
             )
         if not 0 <= crosstalk < inf:
             raise OptionError(f"HolographicHead: crosstalk must be a finite number of at least 0; got {crosstalk}")
+        if integer("HolographicHead", "hard_negatives", hard_negatives) < 0 or (hard_negatives and loss != "query"):
+            raise OptionError(
+                "HolographicHead: hard_negatives are at least 0 and belong to the query loss; "
+                f"got {hard_negatives} for loss {loss!r}"
+            )
+        self.hard_negatives = hard_negatives
         self.loss_name, self.trainable, self.crosstalk, self.output = loss, tuple(trainable), crosstalk, output
         self.seed, self._layer_seed = 0 if seed is None else seed, seed
         device = torch.get_default_device() if device is None else torch.device(device)
@@ -119,12 +132,13 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
             else:
                 self.codebook_name = codebook
                 self.codebook = make_codebook("HolographicHead", codebook, n_labels, dim, self.seed)
-            if loss != "softmax":
+            if loss not in LOSSES_WITHOUT_KEYS:
                 self._set_fingerprint("keys", 0, dim, self.seed)
                 self._draw_keys()
             if "labels" in trainable:
                 self.codebook = self.codebook.to_trainable()
             self._set_basis(rows < dim)
+        self.label_weights: Tensor | None = None
         self.log_temperature = None
         if loss == "softmax":
             self.log_temperature = nn.Parameter(torch.tensor(log(INITIAL_TEMPERATURE), dtype=dtype, device="cpu"))
@@ -225,11 +239,16 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
         present, missing = self._present_codebook, self._missing_codebook
         if self.loss_name == "query" and present is not None and missing is not None:
             self._verify()
-            return bound_query_loss(self, h, labels, offsets, present, missing)
+            loss = bound_query_loss(self, h, labels, offsets, present, missing)
+            if not (self.hard_negatives and self.training):
+                return loss
+            return loss + hard_negative_loss(self._output(h), labels, offsets, present, self.hard_negatives)
         s = self._output(h)
         if self.log_temperature is not None:
             t, crosstalk = self.log_temperature.exp(), self.crosstalk if self.training else 0.0
             return losses.softmax_loss(s, labels, offsets, self.codebook, t, self.prior, crosstalk=crosstalk)
+        if self.loss_name == "squares":
+            return losses.squares_loss(s, labels, offsets, self.codebook, self.label_weights)
         p, m = self._keys()
         if self.loss_name == "regression":
             total = self._sum_of_all_labels()
@@ -274,6 +293,8 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
             if self.prior is None:
                 return self.codebook, self._output(h)
             return BiasedCodebook(self.codebook, self.prior), self._output(h).float() * self.log_temperature.exp()
+        if self.loss_name == "squares":
+            return self.codebook, self._output(h)
         if self._coordinates is not None:
             assert self.weight is not None
             self._verify()
@@ -321,7 +342,7 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
 
         Shapes: (features, d), (d) -> (features, d), (d)
         """
-        if self.loss_name == "softmax":
+        if self.loss_name in LOSSES_WITHOUT_KEYS:
             return weights, bias
         with torch.no_grad():
             p = self._keys()[0]
@@ -341,6 +362,19 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
         with torch.no_grad():
             self.log_temperature.fill_(log(temperature))
         return True
+
+    def set_label_weights(self, weights: Tensor | None) -> None:
+        """Set the weights w of labels in the squares and query losses, for training alone: no state has them.
+
+        Weights that fall with the frequency of a label raise the scores of rare ones.
+
+        Shapes: (L)
+        """
+        if weights is not None and weights.shape != (self.n_labels,):
+            raise ShapeError(
+                f"set_label_weights: wants one weight for each of {self.n_labels} labels, got {tuple(weights.shape)}"
+            )
+        self.label_weights = weights
 
     @property
     def has_prior(self) -> bool:

@@ -69,8 +69,9 @@ def query_loss(
     return bound_query_loss(s, algebra.bind(total, present), algebra.bind(total, missing), labels.numel())
 
 
-def bound_query_loss(s: Tensor, present_sums: Tensor, missing_sums: Tensor, n_present: int) -> Tensor:
-    """`query_loss`, given p (x) e and m (x) e of each row and the number of labels in all rows together.
+def bound_query_loss(s: Tensor, present_sums: Tensor, missing_sums: Tensor, n_present: int | Tensor) -> Tensor:
+    """`query_loss`, given p (x) e and m (x) e of each row and the number of labels in all rows together, or the sum of
+    their weights.
 
     Shapes: (rows, d), (rows, d), (rows, d) -> ()
     """
@@ -120,6 +121,26 @@ def softmax_loss(
     if crosstalk:
         loss = loss + crosstalk / (2 * codebook.dim) * x.square().sum(1)
     return torch.where(counts > 0, loss, 0).sum() / len(s)
+
+
+def squares_loss(
+    s: Tensor, labels: Tensor, offsets: Tensor, codebook: Codebook, label_weights: Tensor | None = None
+) -> Tensor:
+    """|s - e|^2 to the sum of the present labels' vectors, as ridge regression has it.
+
+        e = sum_{l in Y} w_l c_l                          w: label_weights (L), by default 1
+
+    Labels that a row does not have have the target score 0, and no term of their own: the loss costs O(labels of the
+    row x d), the same for any L. On an orthonormal codebook (L <= d) it is the squared error of all L scores.
+
+    Shapes: (rows, d), (total), (rows) -> ()
+    """
+    s, labels, offsets = _checked(s, labels, offsets, codebook)
+    if not len(s):
+        return s.sum()
+    weights = None if label_weights is None else label_weights.to(s)[labels]
+    loss = (s - codebook._encode(labels, offsets, weights)).square().sum(1)
+    return torch.where(set_sizes(labels, offsets) > 0, loss, 0).sum() / len(s)
 
 
 def frequency_prior(counts: Tensor, power: float = DEFAULT_PRIOR_POWER) -> Tensor:
@@ -219,7 +240,7 @@ def _query_by_definition(
     return ((1 - cosines).sum() + algebra.similarity(missing_query, total).sum()) / len(s)
 
 
-def _cosine_loss(s: Tensor, target: Tensor, n: int) -> Tensor:
+def _cosine_loss(s: Tensor, target: Tensor, n: int | Tensor) -> Tensor:
     """What `_CosineLoss` computes, in operations that torch.compile and torch.func trace."""
     largest = torch.linalg.vector_norm(s.detach(), ord=torch.inf, dim=1, keepdim=True)
     short = largest < torch.finfo(s.dtype).tiny ** 0.5
@@ -238,7 +259,7 @@ class _CosineLoss(Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, s: Tensor, target: Tensor, n: int) -> Tensor:
+    def forward(ctx: Any, s: Tensor, target: Tensor, n: int | Tensor) -> Tensor:
         tiny = torch.finfo(s.dtype).tiny
         largest = torch.linalg.vector_norm(s, ord=torch.inf, dim=1, keepdim=True).clamp_(min=tiny)
         unit = s / largest

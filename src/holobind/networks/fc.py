@@ -48,7 +48,9 @@ class _Product(Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
+        if not ctx.needs_input_grad[0]:
+            return None, None, None, None
         ids, offsets, values = ctx.saved_tensors
         by_feature, order = ids.sort(stable=True)
         row = torch.arange(len(offsets), device=ids.device).repeat_interleave(set_sizes(ids, offsets))

@@ -7,6 +7,7 @@ label_tree    trees of linear classifiers over labels; `fit_label_tree` fits the
 fit           all of it from data: the penalty, the neighbours, the trees
 update        more rows and labels, or fewer, without another fit; `update_state` is what that needs
 estimate      the score on held-out rows with its interval, and near-duplicates
+extra_scores  votes of neighbours and label trees beside any trained network; `extra_choice` chooses them
 network       the network: packed weights and training rows
 encoder       fast outputs of the network
 quantise      weights in two or four bits
@@ -15,16 +16,21 @@ quantise      weights in two or four bits
 from holobind.codebooks.registry import default_dim
 from holobind.ridge_knn.encoder import rare_label_weights
 from holobind.ridge_knn.estimate import HeldOut
+from holobind.ridge_knn.extra_choice import ExtraChoice, choose_extra_scores, default_choice
+from holobind.ridge_knn.extra_scores import ExtraScores, feature_rows
 from holobind.ridge_knn.fit import KnnChoice, RidgeKnnFit, default_knn_dim, fit_ridge_knn
 from holobind.ridge_knn.forest import Forest
 from holobind.ridge_knn.knn_index import KnnIndex
 from holobind.ridge_knn.label_tree import LabelTree
 from holobind.ridge_knn.network import RidgeKnn
 from holobind.ridge_knn.ridge import DEFAULT_MEMORY, RidgeSolution, solve_ridge
+from holobind.ridge_knn.tree_choice import suits_trees
 from holobind.ridge_knn.update import add_rows, refit_trees, remove_labels, remove_rows
 
 __all__ = [
     "DEFAULT_MEMORY",
+    "ExtraChoice",
+    "ExtraScores",
     "Forest",
     "HeldOut",
     "KnnChoice",
@@ -34,12 +40,16 @@ __all__ = [
     "RidgeKnnFit",
     "RidgeSolution",
     "add_rows",
+    "choose_extra_scores",
+    "default_choice",
     "default_dim",
     "default_knn_dim",
+    "feature_rows",
     "fit_ridge_knn",
     "rare_label_weights",
     "refit_trees",
     "remove_labels",
     "remove_rows",
     "solve_ridge",
+    "suits_trees",
 ]

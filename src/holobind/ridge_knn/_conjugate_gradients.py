@@ -27,15 +27,15 @@ def conjugate_gradients(
 
     Shapes: B, W (m, w), diagonal (m)
     """
-    l2 = np.float32(l2)
+    penalty = np.float32(l2)
     R, P = np.empty_like(B), np.empty_like(B)
     rho, residual_sq, target_sq = (np.zeros(B.shape[1]) for _ in range(3))
     Q = operator.normal_product(W) if any_active(bool(W.any())) else np.zeros_like(B)
-    start_gradients(B, Q, W, diagonal, l2, R, P, rho, residual_sq, target_sq)
+    start_gradients(B, Q, W, diagonal, penalty, R, P, rho, residual_sq, target_sq)
     iterations = 0
     while iterations < max_iterations and any_active(bool((residual_sq > tolerance**2 * target_sq).any())):
         iterations += 1
         del Q
         Q = operator.normal_product(P)
-        step_gradients(Q, W, R, P, diagonal, l2, tolerance, rho, residual_sq, target_sq)
+        step_gradients(Q, W, R, P, diagonal, penalty, tolerance, rho, residual_sq, target_sq)
     return iterations, float(residual_sq.sum()), float(target_sq.sum())

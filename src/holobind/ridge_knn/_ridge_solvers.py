@@ -39,7 +39,8 @@ class RidgeProblem:
     dual           whether to solve the dual system
     memory         bytes for targets and for blocks of columns
     groups         ids of the groups that are held out as a whole, or None
-    processes      that share the columns and, in the primal, the rows
+    processes      that share the columns
+    shard_rows     whether they share the rows as well, in the primal
     """
 
     X: CsrArray
@@ -53,12 +54,14 @@ class RidgeProblem:
     on_progress: ProgressCallback
     groups: IntArray | None = None
     processes: Processes = ALONE
+    shard_rows: bool = False
 
     def __post_init__(self) -> None:
         self.targets_are_labels = self.codebook.n_labels <= self.codebook.dim
         self.columns = min(self.codebook.n_labels, self.codebook.dim)
         self.own_columns = self.processes.share(self.columns)
-        self.rows = RowOperator(self.X, self.row_roots, self.constant, ALONE if self.dual else self.processes)
+        self.shard_rows = self.shard_rows and not self.dual
+        self.rows = RowOperator(self.X, self.row_roots, self.constant, self.processes if self.shard_rows else ALONE)
         self.n_unknowns = self.X.shape[0] if self.dual else self.rows.n_unknowns
 
     def row_ids(self) -> IntArray:
@@ -84,9 +87,7 @@ class RidgeProblem:
 
     def right_side(self, start: int, width: int) -> FloatArray:
         """Columns of X'T, or of T for the dual; columns after the last are 0.  Shapes: -> (unknowns, width)"""
-        if self.dual:
-            return self._right_side(start, width)
-        return self.processes.exchange(np.array([start]), lambda column: self._right_side(int(column[0]), width))
+        return self.rows.processes.exchange(np.array([start]), lambda column: self._right_side(int(column[0]), width))
 
     def _right_side(self, start: int, width: int) -> FloatArray:
         """`right_side` of the rows of this process."""
@@ -271,8 +272,9 @@ class CholeskySolver:
 class ConjugateGradientSolver:
     """Conjugate gradients with the diagonal as preconditioner, on blocks of columns, each on one thread.
 
-    Validation holds rows out; each penalty starts from the solution for the one before. Processes solve for a block of
-    columns each at a time, and share the rows of every product.
+    Validation holds rows out; each penalty starts from the solution for the one before. Processes solve for their share
+    of the columns each, to the bit as one process would. Where they share the rows as well, they solve for a block of
+    columns each at a time, and add up their products.
     """
 
     has_tolerance: ClassVar[bool] = True
@@ -336,7 +338,7 @@ class ConjugateGradientSolver:
         right   blocks of the right side, by their first columns, that are kept where they are small enough; or None
         """
         diagonal = operator.squares() + np.float32(l2)
-        together = isinstance(operator, RowOperator) and p.processes.size > 1
+        together = p.shard_rows and p.processes.size > 1
         n_threads = torch.get_num_threads()
         n_blocks = 1 if together else n_threads  # that are solved at a time
         own = -(-p.columns // p.processes.size)  # every process takes the same number of blocks of the same width

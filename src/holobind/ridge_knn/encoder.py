@@ -58,7 +58,9 @@ class Encoder:
         self.X, self.Y = network.training_rows()[0], network.targets(label_counts)
         n, d = self.X.shape[0], network.out_features
         # Pages of an empty array that are never written take no memory.
-        self.residuals = np.empty((n, d), np.int8) if n * d <= network.max_table_bytes else None
+        self.residuals = (
+            np.empty((n, d), np.int8) if n * d <= min(MAX_KNN_TABLE_BYTES, network.max_table_bytes) else None
+        )
         self.residual_scales, self.residual_known = np.empty(n, np.float32), np.zeros(n, bool)
         self.forest, self.forest_weight = network.forest, network.forest_weight
         self.split_levels = None if self.forest is None else self.forest.split_levels()

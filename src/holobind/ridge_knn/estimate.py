@@ -1,6 +1,8 @@
 """What held-out rows say about a fit: an estimated score with its interval, and how many near-duplicates there are."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -48,6 +50,23 @@ class HeldOut:
     Y: CsrArray
     outputs: Tensor
     added: tuple[Any, Any] | None
+
+    @classmethod
+    def of(
+        cls, folds: Sequence[RowIndex], Y: CsrArray, Y_held: CsrArray, outputs: Tensor, added: tuple[Any, Any] | None
+    ) -> "HeldOut":
+        """Held-out rows of some folds, with the counts of the labels Y of all rows that are not held out.
+
+        Shapes: Y (rows, L), Y_held (n, L)
+        """
+        sizes = [len(fold) for fold in folds]
+        ends = np.cumsum([0, *sizes])
+        total = np.bincount(Y.indices, minlength=Y.shape[1])
+        held = [
+            np.bincount(Y_held.indices[Y_held.indptr[a] : Y_held.indptr[b]], minlength=Y.shape[1])
+            for a, b in pairwise(ends)
+        ]
+        return cls(np.concatenate(folds), sizes, total - np.array(held), Y_held, outputs, added)
 
 
 def estimate(values: NDArray[np.float64], groups: IntArray | None) -> Estimate:

@@ -38,7 +38,7 @@ from holobind.ridge_knn.fit_label_tree import fit_label_tree
 from holobind.ridge_knn.forest import MAX_FEATURES, Forest
 from holobind.ridge_knn.label_tree import LabelTree, search_trees
 from holobind.ridge_knn.network import MAX_LABEL_TREES, WEIGHT_BLOCK_ROWS, RidgeKnn, default_codebook
-from holobind.ridge_knn.ridge import DEFAULT_MEMORY, MIN_TOLERANCE_GAIN, RidgeSolution, solve_ridge
+from holobind.ridge_knn.ridge import DEFAULT_MEMORY, RidgeSolution, solve_ridge
 from holobind.ridge_knn.sharded_rows import ShardedRows
 from holobind.ridge_knn.tree_choice import (
     DEFAULT_TREE_WEIGHT,
@@ -63,7 +63,10 @@ IDF_POWERS = (0.0, 0.5)
 MIN_IDF_GAIN = 0.25  # points of nDCG@5 by which an idf power above 0 must be better
 SIMILARITY_POWERS = (1.0, 2.0, 4.0, 8.0)
 KNN_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+# With the kNN term, a smaller tolerance must be better by so many points of nDCG@5, and by so many standard errors.
+MIN_TOLERANCE_GAIN_WITH_KNN, GAIN_ERRORS = 0.5, 2.0
 N_CANDIDATES = 32  # labels of a row, by each of three typical settings, among which others rank where labels are many
+KNN_NOISE = 0.1  # points of nDCG@5, less than the standard error, by which a knn_weight must be worse to be out
 MIDDLE_KNN_WEIGHT = 0.75  # with which idf_power and similarity_power are chosen
 
 MIN_ROWS_FOR_FOREST = 1000
@@ -181,6 +184,8 @@ def fit_ridge_knn(
     if update is None:
         small = X.shape[1] * codebook.dim <= MAX_UPDATABLE_WEIGHTS and processes.size == 1
         update = knn_weight != 0 and small
+    elif update and processes.size > 1:
+        raise OptionError("several processes cannot keep what an update needs; train in one process, or without update")
     ridge = _Ridge(codebook, rare_label_boost, seed, on_progress, memory, processes)
     fitted = _Validated(KnnChoice(0.0, 2.0, 1.0 if knn_weight is None else knn_weight, 0.0))
     calibration: Calibration | None = None
@@ -207,9 +212,7 @@ def fit_ridge_knn(
         calibration = calibrate(lambda k: top_k_with_trees(codebook, v, k, added), Y_held)
         ndcg = ndcg_of_rows(Y_held, top_k_with_trees(codebook, v, min(5, n_labels), added)[1].numpy())
         estimated = estimate(ndcg, None if groups is None else groups[np.concatenate([held for _, held in splits])])
-        counts = np.array([np.bincount(Y[kept].indices, minlength=n_labels) for kept, _ in splits])
-        held_rows = [held for _, held in splits]
-        held_out = HeldOut(np.concatenate(held_rows), [*map(len, held_rows)], counts, Y_held, v, added)
+        held_out = HeldOut.of([held for _, held in splits], Y, Y_held, v, added)
         # The tree of a single hold-out is kept, so that the choice costs no tree: the others have the held-out rows.
         trees = trees if len(splits) == 1 else []
         del v
@@ -334,7 +337,7 @@ class _Ridge:
             learning_on=state,
             seed=self.seed,
         )
-        network.max_table_bytes = min(network.max_table_bytes, self.memory)
+        network.max_table_bytes = self.memory
         return network
 
 
@@ -399,7 +402,8 @@ def _validate(
 ) -> _Validated:
     """Choose the penalty, the tolerance and the settings of the kNN term and the forest on held-out rows.
 
-    A smaller tolerance than the first must pay with the kNN term, which makes up for much of what a loose one misses.
+    A smaller tolerance than the first must pay with the kNN term, which makes up for much of what a loose one misses,
+    and by more than chance.
     """
     searched = ridge.search(X, Y, splits[0][0], l2, groups)
     forests = [
@@ -419,10 +423,20 @@ def _validate(
             outputs.append(_held_out_outputs(network, rows, take_rows(X, held), take_rows(Y, held), knn_weight != 0))
         choice, tried = _choose_knn(ridge.codebook, outputs, knn_weight)
         found = _Validated(choice, tried, outputs, start, searched.validation)
-        if best is None or (choice.ndcg or 0.0) - (best.choice.ndcg or 0.0) > MIN_TOLERANCE_GAIN:
+        if best is None or _gains(ridge.codebook, best, found):
             best = found
     assert best is not None
     return best
+
+
+def _gains(codebook: Codebook, before: _Validated, after: _Validated) -> bool:
+    """Whether nDCG@5 of held-out rows gains enough, and more than chance would explain."""
+    k = min(5, codebook.n_labels)
+    outputs = [_joined(validated.outputs, validated.choice) for validated in (before, after)]
+    scores = [ndcg_of_rows(Y, codebook.top_k(v, k)[1].numpy()) for v, Y in outputs]
+    gains = scores[1] - scores[0]
+    error = gains.std() / len(gains) ** 0.5
+    return float(gains.mean()) > max(MIN_TOLERANCE_GAIN_WITH_KNN, GAIN_ERRORS * float(error))
 
 
 def _suits_forest(n_rows: int, n_features: int) -> bool:
@@ -504,4 +518,7 @@ def _choose_knn(
         forest_knn_weight = FOREST_KNN_WEIGHT if knn_weight is None else knn_weight
         candidates.append(KnnChoice(best.idf_power, FOREST_SIMILARITY_POWER, forest_knn_weight, FOREST_WEIGHT))
     best = max(candidates, key=ndcg)
+    if not best.forest_weight:  # of weights that cannot be told apart, the usual one
+        close = [each for each in candidates if not each.forest_weight and ndcg(each) >= ndcg(best) - KNN_NOISE]
+        best = min(close, key=lambda choice: abs(choice.knn_weight - MIDDLE_KNN_WEIGHT))
     return replace(best, ndcg=tried[best]), [replace(choice, ndcg=score) for choice, score in tried.items()]

@@ -26,6 +26,7 @@ labels compensate for it. The model is linear in its targets, so each label's sc
 vector, and prediction needs no other change.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar, Self
 
@@ -43,7 +44,7 @@ from holobind.data.csr import checked_csr, column_counts, from_arrays, scale_col
 from holobind.errors import OptionError
 from holobind.networks.base import Network
 from holobind.ridge_knn._module import FixedDtypeModule
-from holobind.ridge_knn.encoder import MAX_KNN_TABLE_BYTES, Encoder, rare_label_weights
+from holobind.ridge_knn.encoder import Encoder, rare_label_weights
 from holobind.ridge_knn.forest import TOP_SPLITS, Forest
 from holobind.ridge_knn.label_tree import COMPRESSED_TREE_TENSORS, LabelTree, search_trees
 from holobind.ridge_knn.quantise import STEPS, dequantise, quantise_blocks
@@ -156,14 +157,14 @@ class RidgeKnn(FixedDtypeModule, Network):
             "scales": torch.zeros(n_features, dtype=torch.float16),
             "bias": torch.zeros(out_features),
             "row_offsets": torch.zeros(rows + 1, dtype=torch.int64),
-            "row_ids": torch.zeros(entries, dtype=_id_dtype(n_features)),
+            "row_ids": torch.zeros(entries, dtype=id_dtype(n_features)),
             "row_values": torch.zeros(entries, dtype=torch.float16),
             "label_offsets": torch.zeros(rows + 1, dtype=torch.int64),
-            "label_ids": torch.zeros(labels, dtype=_id_dtype(n_labels)),
+            "label_ids": torch.zeros(labels, dtype=id_dtype(n_labels)),
         }
         for name, buffer in buffers.items():
             self.register_buffer(name, buffer)
-        self.max_table_bytes = MAX_KNN_TABLE_BYTES  # of residuals that are kept; a smaller table costs time
+        self.max_table_bytes = sys.maxsize  # of residuals that are kept, where memory is bounded
         self._encoder: Encoder | None = None
 
     @classmethod
@@ -210,7 +211,7 @@ class RidgeKnn(FixedDtypeModule, Network):
         network.codes, network.scales = quantise_blocks(rotated, bits)
         network.bias = bias.detach().clone()
         network.row_offsets, network.label_offsets = (torch.from_numpy(A.indptr.astype(np.int64)) for A in (X, Y))
-        network.row_ids, network.label_ids = _pack_ids(X), _pack_ids(Y)
+        network.row_ids, network.label_ids = pack_ids(X), pack_ids(Y)
         network.row_values.copy_(torch.from_numpy(np.asarray(X.data, np.float32)))
         return network
 
@@ -260,9 +261,9 @@ class RidgeKnn(FixedDtypeModule, Network):
     def training_rows(self) -> tuple[CsrArray, CsrArray]:
         """The stored training rows and label sets, in float32.  Shapes: -> (n, f), (n, L)"""
         n = self.n_training_rows
-        X = self.row_values.float().cpu().numpy(), _unpack_ids(self.row_ids), self.row_offsets.cpu().numpy()
+        X = self.row_values.float().cpu().numpy(), unpack_ids(self.row_ids), self.row_offsets.cpu().numpy()
         ones = np.ones(len(self.label_ids), np.float32)
-        Y = ones, _unpack_ids(self.label_ids), self.label_offsets.cpu().numpy()
+        Y = ones, unpack_ids(self.label_ids), self.label_offsets.cpu().numpy()
         return (
             from_arrays(*X, (n, self.n_features), canonical=False),
             from_arrays(*Y, (n, self.n_labels), canonical=False),
@@ -358,7 +359,7 @@ class RidgeKnn(FixedDtypeModule, Network):
     def check_loaded(self) -> None:
         """Raise OptionError unless stored rows are CSR matrices, and all trees are trees: a file may hold anything."""
         for name, size in (("row", self.n_features), ("label", self.n_labels)):
-            offsets, ids = getattr(self, f"{name}_offsets").numpy(), _unpack_ids(getattr(self, f"{name}_ids"))
+            offsets, ids = getattr(self, f"{name}_offsets").numpy(), unpack_ids(getattr(self, f"{name}_ids"))
             # Neighbours are compared, not subtracted: the difference of two int64 may not fit.
             if offsets[0] != 0 or offsets[-1] != len(ids) or (offsets[1:] < offsets[:-1]).any():
                 raise OptionError(f"RidgeKnn: {name}_offsets must ascend from 0 to {len(ids)}, the number of entries")
@@ -410,15 +411,15 @@ def _csr(batch: Any, n_features: int) -> CsrArray:
     return csr_array((values, ids, np.append(offsets, len(ids))), (len(offsets), n_features))
 
 
-def _id_dtype(size: int) -> torch.dtype:
+def id_dtype(size: int) -> torch.dtype:
     """The dtype of stored ids below `size`: int16 holds 16 unsigned bits, because torch cannot pickle uint16."""
     return torch.int16 if size <= 1 << 16 else torch.int32
 
 
-def _pack_ids(A: CsrArray) -> Tensor:
-    return torch.from_numpy(A.indices.astype(np.int16 if _id_dtype(A.shape[1]) == torch.int16 else np.int32))
+def pack_ids(A: CsrArray) -> Tensor:
+    return torch.from_numpy(A.indices.astype(np.int16 if id_dtype(A.shape[1]) == torch.int16 else np.int32))
 
 
-def _unpack_ids(stored: Tensor) -> NDArray[np.int32]:
+def unpack_ids(stored: Tensor) -> NDArray[np.int32]:
     ids = stored.cpu().numpy()
     return (ids.view(np.uint16) if ids.dtype == np.int16 else ids).astype(np.int32)

@@ -39,6 +39,7 @@ MAX_CHOLESKY_UNKNOWNS = 2500  # above, conjugate gradients are faster (benchmark
 MAX_SINGLE_THREAD_UNKNOWNS = 2048  # up to here, a second thread saves 17 % of the time for 33 % more processor time
 FIRST_TOLERANCE, MIN_TOLERANCE, TOLERANCE_STEP = 0.3, 0.01, 10**0.5  # where the tolerance is chosen
 MIN_TOLERANCE_GAIN = 0.3  # points of nDCG@5 for which the tolerance is made smaller by a step
+X_BYTES = 8  # of an entry of X
 L2_STEP = 10**0.5  # ratio of neighbouring penalties in the search
 MAX_L2_STEPS = 6  # from the start of the search, to either side
 
@@ -133,6 +134,7 @@ def solve_ridge(
     start: RidgeSolution | None = None,
     overwrite_start: bool = False,
     processes: Processes = ALONE,
+    shard_rows: bool | None = None,
     on_progress: ProgressCallback | None = None,
 ) -> RidgeSolution:
     """Solve for W and the bias; choose l2 if none is given.
@@ -154,6 +156,8 @@ def solve_ridge(
     overwrite_start   use its memory for the new solution
     processes       that call it together with the same arguments. Each gets the weights and the bias of its share of
                     the columns: of d, or where L <= d of the L labels, whose weights are then not yet encoded
+    shard_rows      whether they share the rows as well: each then reads only its own, and every product is exchanged.
+                    By default where X takes more than `memory`
 
     The arrays of X may be mapped from a file. Rows of weight 0 are not copied, but skipped. The number of threads
     (torch's) changes the result only where the system is factored, and there by rounding.
@@ -166,7 +170,8 @@ def solve_ridge(
     X, Y, row_roots, label_values = _check_data(X, Y, codebook, weights, label_weights)
     report = on_progress or (lambda *_: None)
     n_rows = X.shape[0] if row_roots is None else int(np.count_nonzero(row_roots))
-    mean_square = _mean_square(X, row_roots, processes) or 1.0
+    shard_rows = X_BYTES * int(X.indptr[-1]) > memory if shard_rows is None else shard_rows
+    mean_square = _mean_square(X, row_roots, processes if shard_rows else ALONE) or 1.0
     constant = bias * mean_square**0.5
     shape = n_rows, X.shape[1] + bool(bias)
     if direct is None:
@@ -174,8 +179,9 @@ def solve_ridge(
     # The diagonal preconditions the primal better: at f = 3 n both take the same time, at f = 8 n the dual takes half.
     system = system or ("primal" if shape[1] <= (1 if direct else 4) * n_rows else "dual")
     problem = RidgeProblem(
-        X, Y, codebook, row_roots, label_values, constant, system == "dual", memory, report, groups, processes
-    )
+        X, Y, codebook, row_roots, label_values, constant, system == "dual", memory, report, groups, processes,
+        shard_rows and processes.size > 1,
+    )  # fmt: skip
     first_guess = None
     if start is not None and not problem.dual and not problem.targets_are_labels:
         first, last = problem.own_columns

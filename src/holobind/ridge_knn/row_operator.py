@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array, diags_array, hstack
+from scipy.sparse import csr_array, hstack
 
 from holobind._processes import ALONE, Processes
 from holobind._threads import threaded
@@ -99,7 +99,9 @@ class RowOperator:
         if self.constant:
             X = csr_array(hstack([X, csr_array(np.full((len(rows), 1), self.constant))]))
         if weighted and len(self.roots):
-            X = csr_array(diags_array(self.roots[rows]) @ X)
+            X.data *= np.repeat(
+                self.roots[rows], np.diff(X.indptr)
+            )  # a product with a matrix would not keep ids ascending
         X.has_canonical_format = True
         return X
 

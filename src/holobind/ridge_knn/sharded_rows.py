@@ -43,7 +43,7 @@ class ShardedRows:
         ids = np.concatenate(self.processes.gather(np.ascontiguousarray(ids.T + self.first))).T
         # Stable: of equal similarities the first, and processes and their rows are in order.
         best = np.argsort(-similarities.astype(np.int32), axis=1, kind="stable")[:, : found[0].shape[1]]
-        similarities, ids = (np.take_along_axis(each, best, 1) for each in (similarities, ids))
+        similarities, ids = np.take_along_axis(similarities, best, 1), np.take_along_axis(ids, best, 1)
         return similarities, np.where(similarities > 0, ids, 0)
 
     def local(self, ids: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:

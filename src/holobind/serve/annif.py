@@ -202,15 +202,15 @@ def routes(service: Service) -> APIRouter:
 
     @router.post("/projects/{project_id}/learn", status_code=204, responses=problems(403, 404, 422, 501))
     async def learn(project_id: str, body: list[IndexedDocument], request: Request) -> Response:
-        """Keep documents with their subjects in the journal; needs a token."""
+        """Keep documents with their subjects, and learn them; needs a token."""
         check_teacher(service, request)
-        version = project_of(project_id).current
-        subjects = subjects_of(version)
+        served = project_of(project_id)
+        subjects = subjects_of(served.current)
         documents = []
         for document in body:
             labels = [_label(subjects, subject) for subject in document.subjects]
             documents.append({"text": document.text, "labels": labels})
-        learn_documents(service, version, documents)
+        await learn_documents(service, served, documents)
         return Response(status_code=204)
 
     @router.post("/detect-language", responses=problems(422))

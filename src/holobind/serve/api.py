@@ -10,13 +10,11 @@ from holobind.label_filter import Label, label_ids
 from holobind.serve import metrics, schemas
 from holobind.serve.guard import check_token
 from holobind.serve.problems import Problem
-from holobind.serve.registry import Version
-from holobind.serve.service import Service, check_characters, label_rows
+from holobind.serve.registry import Served, Version
+from holobind.serve.rows import check_characters, label_rows
+from holobind.serve.service import CANNOT_LEARN, Service
 
 MAX_SEARCH_RESULTS = 100
-CANNOT_LEARN = (
-    "this server does not learn; start it with --journal DIR to keep corrections for the next training of the model"
-)
 
 
 def routes(service: Service) -> APIRouter:
@@ -100,10 +98,12 @@ def routes(service: Service) -> APIRouter:
         responses=schemas.problems(403, 404, 422, 501),
     )
     async def learn(model_id: str, body: schemas.LearnRequest, request: Request) -> Any:
-        """Keep documents with their labels, or corrections; needs a token."""
+        """Keep documents with their labels, or corrections, and learn them; needs a token."""
         check_teacher(service, request)
-        version = service.served(model_id).current
-        return learn_documents(service, version, [each.model_dump(exclude_none=True) for each in body.documents])
+        served = service.served(model_id)
+        documents = [each.model_dump(exclude_none=True) for each in body.documents]
+        learned = await learn_documents(service, served, documents)
+        return {"accepted": len(documents), "learned": learned, "version": served.current.digest[:16]}
 
     @router.post(
         "/v1/models/{model_id}/reload",
@@ -119,11 +119,11 @@ def routes(service: Service) -> APIRouter:
     return router
 
 
-def learn_documents(service: Service, version: Version, documents: list[dict[str, Any]]) -> dict[str, Any]:
-    """Check documents and keep them in the journal; a `Problem` with status 501 where there is none."""
+async def learn_documents(service: Service, served: Served, documents: list[dict[str, Any]]) -> bool:
+    """Check documents, keep and learn them; whether they are learned. A `Problem` with status 501 without a journal."""
     if service.journal is None:
         raise Problem(501, CANNOT_LEARN)
-    model = version.model
+    version, model = served.current, served.current.model
     service.check_rows(len(documents))
     for document in documents:
         if ("text" in document) == ("features" in document):
@@ -136,8 +136,7 @@ def learn_documents(service: Service, version: Version, documents: list[dict[str
             check_characters(document.get(field, []))
             known = [label for label in document.get(field, []) if isinstance(label, int) or field == "rejected"]
             label_ids(field, known, model.n_labels, model.label_names)  # a name that is new is a new label
-    service.journal.add(version.id, version.digest[:16], documents)
-    return {"accepted": len(documents), "learned": False, "version": version.digest[:16]}
+    return await service.learn(served, documents)
 
 
 def json_response(value: Any) -> Response:

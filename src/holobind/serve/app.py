@@ -20,11 +20,13 @@ PAGES = {"/": "index.html", "/symbols": "symbols.html"}
 FILES = {
     "index.html": "text/html; charset=utf-8",
     "symbols.html": "text/html; charset=utf-8",
-    "common.js": "text/javascript; charset=utf-8",
-    "labels.js": "text/javascript; charset=utf-8",
-    "symbols.js": "text/javascript; charset=utf-8",
+    **dict.fromkeys(
+        ("common.js", "labels.js", "why.js", "files.js", "batch.js", "symbols.js"), "text/javascript; charset=utf-8"
+    ),
     "style.css": "text/css; charset=utf-8",
     "icon.svg": "image/svg+xml",
+    "inter.woff2": "font/woff2",
+    "inter-licence.txt": "text/plain; charset=utf-8",
 }
 
 

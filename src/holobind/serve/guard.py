@@ -7,7 +7,7 @@ import time
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 
 from holobind.serve.problems import Problem
 
@@ -22,7 +22,7 @@ OPEN_PREFIX = "/static/"
 RETRY_SECONDS = 1
 SECURITY_HEADERS = {
     "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; font-src 'self'; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "X-Content-Type-Options": "nosniff",
@@ -32,6 +32,7 @@ SECURITY_HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+RAW_HEADERS = [(name.lower().encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 log = logging.getLogger("holobind.serve")
 
 
@@ -52,11 +53,9 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                headers = MutableHeaders(scope=message)
-                for name, value in SECURITY_HEADERS.items():
-                    headers.setdefault(name, value)
+                message["headers"] = [*message.get("headers", ()), *RAW_HEADERS]
                 if scope["path"].startswith("/v1"):
-                    headers.setdefault("Cache-Control", "no-store")
+                    message["headers"].append((b"cache-control", b"no-store"))
             await send(message)
 
         self.metrics.running += 1
@@ -108,8 +107,8 @@ class Guard:
         settings = self.settings
         if not settings.answers(headers.get("host", "")):
             raise Problem(400, "this server does not have the name in the Host header; allow it with --allow-host")
-        if settings.token is not None and path not in OPEN_PATHS and not path.startswith(OPEN_PREFIX):
-            check_token(settings.token, headers)
+        if settings.needs_token and path not in OPEN_PATHS and not path.startswith(OPEN_PREFIX):
+            check_token(settings.token or "", headers)
         if self.metrics.running > settings.max_requests and path not in ("/healthz", "/readyz"):
             raise Problem(
                 503, f"{settings.max_requests} requests run already; try again later", retry_after=RETRY_SECONDS

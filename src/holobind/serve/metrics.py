@@ -154,6 +154,7 @@ class Metrics:
             ("unknown_words_total", "counter", "Words that the model does not know.", self._each("n_unknown")),
             ("label_drift", "gauge", "Distance of predicted labels from training, 0 to 1.", self._drift()),
             ("labels", "gauge", "Labels of the model.", {s.id: s.current.model.n_labels for s in registry}),
+            ("learned_documents", "gauge", "Documents of the journal that the model has.", self.learned(registry)),
             (
                 "model_modified_seconds",
                 "gauge",
@@ -169,6 +170,10 @@ class Metrics:
         yield f"process_resident_memory_bytes {resident_bytes()}"
         yield from header("process_start_time_seconds", "gauge", "Start of the process.")
         yield f"process_start_time_seconds {self.began:.3f}"
+
+    @staticmethod
+    def learned(registry: Registry) -> dict[str, int]:
+        return {served.id: served.current.learned_documents for served in registry}
 
     def _each(self, attribute: str) -> dict[str, int]:
         return {name: getattr(own, attribute) for name, (_, own) in self.models.items()}

@@ -5,9 +5,8 @@ A request keeps the version it started with. A file that cannot be read leaves t
 
 import hashlib
 import re
-import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +40,13 @@ class Version:
         names = self.model.label_names
         return range(self.model.n_labels) if names is None else names
 
+    @property
+    def learned_documents(self) -> int:
+        """Documents of the journal that the model has learned; a file may say anything."""
+        learned = self.model.metadata.get("learned")
+        count = learned.get("documents") if isinstance(learned, dict) else 0
+        return count if type(count) is int else 0
+
     def search(self, query: str, limit: int) -> list[str | int]:
         """Labels whose name has a text: first those that are it, then those that start with it, then the others."""
         query = query.casefold()
@@ -64,6 +70,8 @@ class Version:
             "probabilities": model.calibration is not None,
             "label_names": model.label_names is not None,
             "training_rows": int(model.frequencies.n_rows),
+            "learns": model.can_learn_on,
+            "learned_documents": self.learned_documents,
             "modified": self.modified.isoformat(timespec="seconds"),
             "bytes": self.size,
         }
@@ -76,14 +84,10 @@ class Served:
     id: str
     path: Path
     current: Version
-    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    def reload(self) -> Version:
-        """Read the file again; requests that run keep the version before. A FileError leaves it in service."""
-        with self.lock:
-            version = read_version(self.id, self.path)
-            self.current = version
-            return version
+    def read(self) -> Version:
+        """The model that its file has now; a FileError if it has none."""
+        return read_version(self.id, self.path)
 
 
 class Registry:

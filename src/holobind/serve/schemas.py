@@ -2,10 +2,18 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Features = dict[str, float]
 MAX_SYMBOL_DIM = 8192
+
+
+def _whole(value: Any) -> Any:
+    """5.0 is a whole number in JSON."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
 
 
 class Strict(BaseModel):
@@ -21,7 +29,7 @@ class PredictRequest(Strict):
     features: Features | list[Features] | None = Field(
         default=None, description="Values by feature id, or a list of such rows."
     )
-    k: Annotated[int, Field(ge=1)] = Field(default=5, description="Number of labels for each row.")
+    k: Annotated[Whole, Field(ge=1)] = Field(default=5, description="Number of labels for each row.")
     threshold: Annotated[float, Field(ge=0, le=1)] = Field(
         default=0.0, description="Leave out labels of lower probability; of lower score, if the model has none."
     )
@@ -93,6 +101,8 @@ class ModelInfo(BaseModel):
     probabilities: bool
     label_names: bool
     training_rows: int
+    learns: bool
+    learned_documents: int
     modified: str
     bytes: int
 
@@ -137,8 +147,8 @@ class SymbolRequest(Strict):
 
     statement: str = Field(max_length=10_000)
     query: str = Field(default="", max_length=1000)
-    dim: Annotated[int, Field(ge=1, le=MAX_SYMBOL_DIM)] = 512
-    seed: Annotated[int, Field(ge=0, le=2**31)] = 0
+    dim: Annotated[Whole, Field(ge=1, le=MAX_SYMBOL_DIM)] = 512
+    seed: Annotated[Whole, Field(ge=0, le=2**31)] = 0
 
 
 class SymbolAnswer(BaseModel):

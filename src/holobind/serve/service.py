@@ -1,33 +1,27 @@
 """What the routes share: the models, the batches, the metrics and the journal of one server."""
 
 import asyncio
+import contextlib
 import logging
-import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
-
+from holobind._files import exclusive
 from holobind._types import CsrArray
-from holobind.data.csr import from_arrays
-from holobind.errors import DataError, HolobindError
+from holobind.errors import HolobindError
 from holobind.label_filter import Label, label_ids
 from holobind.serve.batching import Batcher, Ranked
 from holobind.serve.journal import Journal
+from holobind.serve.learning import Learner
 from holobind.serve.metrics import Metrics
 from holobind.serve.problems import Problem
 from holobind.serve.registry import Registry, Served, Version
+from holobind.serve.rows import check_characters, explanation_json, feature_matrix
 from holobind.serve.settings import Settings
 
-if TYPE_CHECKING:
-    from holobind.explanation import Explanation
-
-NO_KNOWN_WORD, NO_FEATURES = "no known word", "no features"
-FEATURE_ID = re.compile(r"0|[1-9][0-9]{0,9}")
-FLOAT32_MAX = 3.4028235e38
-MAX_PARTS, MAX_NEIGHBOURS = 50, 10  # of an explanation
+CANNOT_LEARN = "this server does not learn; start it with --journal DIR"
 log = logging.getLogger("holobind.serve")
 
 
@@ -41,14 +35,26 @@ class Service:
         self.batcher = Batcher(settings, self.metrics.add_batch)
         self.ready = False
         self.journal = None if settings.journal is None else Journal(settings.journal)
+        self.learners: dict[str, Learner] = {}
+        if self.journal is not None:
+            self.learners = {each.id: Learner(each, self.journal, settings.keep) for each in self.registry}
+        self._held = contextlib.ExitStack()
 
     async def start(self) -> None:
+        if self.journal is not None:
+            self._held.enter_context(exclusive(self.journal.directory / "journal"))
+        for served in self.registry:
+            if served.id in self.learners:
+                served.current = await asyncio.to_thread(self.learners[served.id].resume, served.current)
         self.batcher.start()
         self.ready = True
 
     async def stop(self) -> None:
         self.ready = False
+        for learner in self.learners.values():
+            await learner.settle()
         await self.batcher.stop()
+        self._held.close()
 
     def served(self, name: str) -> Served:
         found = self.registry.get(name)
@@ -59,8 +65,12 @@ class Service:
 
     async def reload(self, served: Served) -> Version:
         """Read a model file again; a file that cannot be read leaves the model before in service."""
+        learner = self.learners.get(served.id)
         try:
-            version = await asyncio.to_thread(served.reload)
+            if learner is None:
+                served.current = version = await asyncio.to_thread(served.read)
+            else:
+                version = await learner.begin_again()
         except (HolobindError, OSError) as error:
             log.warning("%s is not replaced: %s", served.id, error)
             raise Problem(409, f"the model before stays in service: {error}", title="Model not replaced") from error
@@ -74,6 +84,16 @@ class Service:
                 await self.reload(served)
             except Problem:
                 continue  # is in the log
+
+    async def learn(self, served: Served, documents: Sequence[dict[str, Any]]) -> bool:
+        """Keep documents in the journal, and learn them; whether the model in service has them already."""
+        if self.journal is None:
+            raise Problem(501, CANNOT_LEARN)
+        learner = self.learners[served.id]
+        position = await asyncio.to_thread(
+            self.journal.add, served.id, served.current.digest[:16], learner.base[:16], documents
+        )
+        return await learner.reach(position, self.settings.learn_seconds)
 
     # Rows.
 
@@ -125,79 +145,3 @@ class Service:
         from holobind.data.tables.vocabulary import read_vocabulary
 
         return {} if self.settings.vocabulary is None else read_vocabulary(self.settings.vocabulary)
-
-
-def check_characters(texts: Sequence[object]) -> None:
-    """Refuse half a surrogate pair, which JSON can write and no file can."""
-    for text in texts:
-        if isinstance(text, str) and not text.isascii():
-            try:
-                text.encode()
-            except UnicodeEncodeError as error:
-                raise Problem(422, f"a text has half a surrogate pair at character {error.start}; remove it") from error
-
-
-def feature_matrix(rows: "Sequence[dict[str, float]]", n_features: int) -> CsrArray:
-    """Rows {"12": 0.5} as a matrix; a DataError names the feature that is not one.  Shapes: -> sparse (rows, f)"""
-    parsed: list[dict[int, float]] = []
-    for row in rows:
-        values: dict[int, float] = {}
-        for key, value in row.items():
-            if not FEATURE_ID.fullmatch(key) or int(key) >= n_features:
-                raise DataError(f"feature {key[:20]!r} is not an id from 0 to {n_features - 1}")
-            if not abs(value) < FLOAT32_MAX:
-                raise DataError(f"feature {key} has a value that is not a float32 number")
-            values[int(key)] = float(value)
-        parsed.append(values)
-    indptr = np.cumsum([0, *map(len, parsed)])
-    indices = np.fromiter((i for row in parsed for i in sorted(row)), np.int32, int(indptr[-1]))
-    data = np.fromiter((row[i] for row in parsed for i in sorted(row)), np.float32, int(indptr[-1]))
-    return from_arrays(data, indices, indptr, (len(parsed), n_features))
-
-
-def label_rows(version: Version, ranked: Ranked, threshold: float) -> list[dict[str, Any]]:
-    """Predictions as JSON values. A row without known words or features has no labels, and says so."""
-    ranking, names = ranked.ranking, version.names
-    unknown = NO_KNOWN_WORD if version.model.reads_texts else NO_FEATURES
-    scores, ids, p = ranking.scores.tolist(), ranking.ids.tolist(), ranking.probabilities
-    probabilities = [[None] * len(row) for row in ids] if p is None else p.tolist()
-    found: list[dict[str, Any]] = []
-    for empty, row_scores, row_ids, row_p in zip(ranked.empty, scores, ids, probabilities, strict=True):
-        labels = [
-            {
-                "label": names[label],
-                "score": round(score, 6),
-                **({} if probability is None else {"probability": round(probability, 4)}),
-            }
-            for score, label, probability in zip(row_scores, row_ids, row_p, strict=True)
-            if not threshold or (round(score, 6) if probability is None else round(probability, 4)) >= threshold
-        ]
-        found.append({"labels": [], "unknown": unknown} if empty else {"labels": labels})
-    return found
-
-
-def explanation_json(found: "Explanation") -> dict[str, Any]:
-    """An explanation as `schemas.ExplanationParts`."""
-    neighbours = [part for part in found.parts if part.kind == "training row"]
-    neighbours.sort(key=lambda part: -part.details["weight"])
-    others = [part for part in found.parts if part.kind != "training row"]
-    return {
-        "label": found.label,
-        "rank": found.rank,
-        "score": round(found.score, 6),
-        "probability": None if found.probability is None else round(found.probability, 4),
-        "method": found.method,
-        "words": [] if found.text is None else [(text, round(value, 6)) for text, value in found.marked_words()],
-        "parts": [(part.kind, part.name, round(part.value, 6)) for part in others[:MAX_PARTS]],
-        "neighbours": [
-            {
-                "row": part.details["row"],
-                "weight": part.details["weight"],
-                "adds": round(part.value, 6),
-                "has_label": part.details["has label"],
-                "labels": part.details["labels"],
-                "in_common": part.details["in common"],
-            }
-            for part in neighbours[:MAX_NEIGHBOURS]
-        ],
-    }

@@ -2,6 +2,7 @@
 
 import ipaddress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from holobind.errors import OptionError
@@ -16,12 +17,14 @@ class Settings:
 
     host, port           where it listens
     token                of requests, in `Authorization: Bearer TOKEN`; None: nobody needs one, and nobody may teach
-    open                 listen on other addresses without a token
+    open                 answer without a token, on any address; teaching and reloading still need one
     hosts                further values of the Host header that are answered, beside that of `host`
     origins              of pages of other servers that may read answers (CORS)
     vocabulary           file with a URI and a name for each label, for clients of Annif
     language             of the texts, which clients of Annif ask for
     journal              directory of the corrections; None: none are kept, and `learn` answers 501
+    keep                 number of learned model files that are kept, for each model
+    learn_seconds        how long `learn` waits for the model; then the document is learned after the answer
     max_body_bytes       of a request
     max_text_characters  of a text
     max_rows             of a request
@@ -45,6 +48,8 @@ class Settings:
     vocabulary: Path | None = None
     language: str = "en"
     journal: Path | None = None
+    keep: int = 5
+    learn_seconds: float = 15.0
     max_body_bytes: int = 8 << 20
     max_text_characters: int = 1_000_000
     max_rows: int = 1024
@@ -69,6 +74,11 @@ class Settings:
             raise OptionError("CORS: name the origins that may read answers, such as https://library.example; got *")
 
     @property
+    def needs_token(self) -> bool:
+        """Whether every request needs the token, not only those that change models."""
+        return self.token is not None and not self.open
+
+    @cached_property
     def is_loopback(self) -> bool:
         """Whether only this machine reaches the server."""
         if self.host == "localhost":

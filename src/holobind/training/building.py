@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from holobind.data.tokenizer import Tokenizer
     from holobind.data.vectorizers import SklearnFeatures
 
-HIDDEN_SIZES = {"linear": (), "fc": (512, 512), "cnn": (512,), "lstm": (256,)}
+HIDDEN_SIZES = {"linear": (), "fc": (512,), "cnn": (512,), "lstm": (256,)}
 MAX_LINEAR_HEAD_BYTES = 1 << 32
 BYTES_PER_WEIGHT = 4
 SMALLER_SIZES = "take a smaller dim, hidden, embedding_dim, filters or hidden_size"
@@ -93,7 +93,7 @@ def build(
     n_labels = int(inputs.Y.shape[1])
     dim = n_labels if config.head == "linear" else config.dim or default_dim(n_labels)
     # A linear network, and a linear skip, give the output themselves: the head then has no layer.
-    network_gives_output = config.network == "linear" or config.linear_skip
+    network_gives_output = config.network == "linear" or config.has_linear_skip
     hidden = HIDDEN_SIZES[config.network] if config.hidden is None else config.hidden
     if config.network == "linear":
         hidden = ()
@@ -114,8 +114,17 @@ def build(
     if config.head == "linear":
         head = LinearHead(in_features, n_labels, "softmax" if config.loss == "softmax" else "bce", config.seed)
     else:
-        loss: Any = "softmax" if config.loss in (None, "ridge") else config.loss
-        head = HolographicHead(in_features, n_labels, dim, config.codebook, loss, config.seed, config.trainable)
+        loss: Any = config.head_loss
+        head = HolographicHead(
+            in_features,
+            n_labels,
+            dim,
+            config.codebook,
+            loss,
+            config.seed,
+            config.trainable,
+            hard_negatives=config.hard_negatives,
+        )
     return assemble(network, head, inputs, config, label_names)
 
 
@@ -166,7 +175,7 @@ def _network(inputs: Inputs, config: ModelConfig, hidden: Sequence[int], out_fea
         inputs.n_features,
         hidden,
         out_features,
-        linear_skip=config.linear_skip,
+        linear_skip=config.has_linear_skip,
         dropout=config.dropout or 0.0,
         feature_dropout=config.feature_dropout or 0.0,
         seed=config.seed,

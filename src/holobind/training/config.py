@@ -36,7 +36,7 @@ from holobind.training.allowed_values import (
 
 NetworkName = Literal["linear", "fc", "cnn", "lstm"]
 HeadName = Literal["holographic", "linear"]
-LossName = Literal["ridge", "softmax", "query", "query-abs", "regression", "bce"]
+LossName = Literal["ridge", "softmax", "squares", "query", "query-abs", "regression", "bce"]
 CodebookName = Literal["orbit", "random", "naive"]
 TokenizerName = Literal["word", "bpe"]
 AnalyzerName = Literal["auto", "word", "char"]
@@ -44,7 +44,7 @@ Precision = Literal["32-true", "bf16-mixed"]
 
 HEAD_LOSSES = {
     "linear": ("ridge", "bce", "softmax"),
-    "holographic": ("ridge", "softmax", "query", "query-abs", "regression"),
+    "holographic": ("ridge", "softmax", "squares", "query", "query-abs", "regression"),
 }
 TOKEN_NETWORKS = ("cnn", "lstm")
 TEXT_OPTION_NETWORKS = {"filters": ("cnn",), "hidden_size": ("lstm",)}  # the other text options belong to both
@@ -59,6 +59,7 @@ MODEL, TEXT_FEATURES, CLOSED_FORM, TEXT, TRAINING = (
 LABEL_RATE_FRACTION = 0.1  # at the network's own rate, learned label vectors lose 4 to 34 points (docs/reproduction.md)
 MAX_ENCODER_WEIGHT = 1e3
 MAX_LABEL_TREES = 8
+MAX_HARD_NEGATIVES = 1000
 MAX_KNN_WEIGHT = 1e6  # sums of residuals stay far from the largest float32
 
 
@@ -83,9 +84,9 @@ class ModelConfig:
         None,
         choice(LossName),
         MODEL,
-        "ridge: the closed form, for network linear. Holographic heads: softmax, query (the paper's), query-abs, "
-        "regression. Linear heads: bce, softmax.",
-        "ridge for linear; else softmax, or bce with a linear head",
+        "ridge: the closed form, for network linear. Holographic heads: softmax, squares (least squares, as ridge "
+        "regression), query (the paper's), query-abs, regression. Linear heads: bce, softmax.",
+        "ridge for linear, squares for fc; else softmax, or bce with a linear head",
     )
     dim: int | None = option(
         None,
@@ -104,11 +105,22 @@ class ModelConfig:
     trainable: Sequence[TrainableVector] = option(
         (), VECTORS, MODEL, "Vectors of the holographic head that are trained: present, missing, labels."
     )
-    linear_skip: bool = option(
-        False, FLAG, MODEL, "Add a linear layer in parallel to the hidden layers of fc; it starts from the closed form."
+    hard_negatives: int = option(
+        0,
+        integer(0, MAX_HARD_NEGATIVES),
+        MODEL,
+        "Labels with the largest scores among those that a row lacks, which the query loss pushes away.",
+    )
+    linear_skip: bool | None = option(
+        None,
+        FLAG,
+        MODEL,
+        "Add a linear layer in parallel to the hidden layers of fc; it starts from the closed form, and with the loss "
+        "squares it stays there.",
+        "on for fc with the loss squares, else off",
     )
     hidden: Sequence[int] | None = option(
-        None, SIZES, MODEL, "Sizes of the hidden layers.", "512,512 for fc, 512 for cnn, 256 for lstm"
+        None, SIZES, MODEL, "Sizes of the hidden layers.", "512 for fc and cnn, 256 for lstm"
     )
     dropout: float | None = option(
         None, FRACTION, MODEL, "Fraction of the hidden units dropped in training.", "0 for fc, 0.5 for cnn and lstm"
@@ -126,7 +138,7 @@ class ModelConfig:
         FLAG,
         TEXT_FEATURES,
         "Make tf-idf features from the texts, even where the data has features.",
-        "where the closed form uses kNN and the data has texts",
+        "where the closed form uses kNN, or the loss is squares, and the data has texts",
     )
     analyzer: AnalyzerName = option(
         "auto",
@@ -161,8 +173,9 @@ class ModelConfig:
         None,
         number(0, MAX_KNN_WEIGHT),
         CLOSED_FORM,
-        "Weight of the mean residual of the 30 nearest training rows. 0 stores no training rows and fits no trees.",
-        "chosen on held-out rows",
+        "Weight of the mean residual of the 30 nearest training rows; of trained networks, of the votes of these rows "
+        "for their labels. 0 stores no training rows, and the closed form then fits no trees.",
+        "chosen on held-out rows; 0 for trained networks with another loss than squares",
     )
     rare_label_boost: float = option(
         0.1,
@@ -175,7 +188,8 @@ class ModelConfig:
         integer(0, MAX_LABEL_TREES),
         CLOSED_FORM,
         "Number of label trees, whose log-probabilities are added to scores. 0 for none.",
-        "2 where labels are more than the dim and held-out rows gain, else 0; 0 with knn_weight 0",
+        "2 where labels are more than the dim and held-out rows gain, else 0; 0 with knn_weight 0 and for trained "
+        "networks with another loss than squares",
     )
     update: bool | None = option(
         None,
@@ -208,12 +222,20 @@ class ModelConfig:
             )
         if self.loss == "ridge" and self.network != "linear":
             raise OptionError(f"the ridge loss is solved for network 'linear'; got network {self.network!r}")
+        if self.hard_negatives and (self.loss != "query" or self.trainable or self.codebook == "naive"):
+            raise OptionError(
+                "hard_negatives belong to the query loss with fixed unitary label vectors; got hard_negatives "
+                f"{self.hard_negatives} with other options"
+            )
+        if self.loss == "squares" and self.trainable:
+            raise OptionError("the squares loss has fixed label vectors; got trainable " + ", ".join(self.trainable))
         if self.linear_skip and self.network != "fc":
             raise OptionError(f"linear_skip belongs to network 'fc'; got network {self.network!r}")
-        if self.knn_weight and not self.can_use_knn:
+        if self.knn_weight and not (self.can_use_knn or self.can_add_scores):
             raise OptionError(
-                "knn_weight belongs to the closed form with a holographic head, the orbit codebook, no trainable "
-                f"vectors and normalised rows; got knn_weight {self.knn_weight!r} with other options"
+                "knn_weight belongs to trained networks with a holographic head, and to the closed form with one, the "
+                "orbit codebook, no trainable vectors and normalised rows; "
+                f"got knn_weight {self.knn_weight!r} with other options"
             )
         if self.encoder is not None and (self.reads_tokens or self.text is False):
             raise OptionError(
@@ -222,10 +244,11 @@ class ModelConfig:
             )
         if self.encoder_weight is not None and self.encoder is None:
             raise OptionError(f"encoder_weight belongs to an encoder; got encoder_weight {self.encoder_weight!r} alone")
-        if self.label_trees and not self.can_use_knn:
+        if self.label_trees and not (self.can_use_knn or (self.can_add_scores and not self.reads_tokens)):
             raise OptionError(
-                "label_trees belong to the closed form with a holographic head, the orbit codebook, no trainable "
-                f"vectors and normalised rows; got label_trees {self.label_trees} with other options"
+                "label_trees belong to networks on features with a holographic head, and to the closed form with one, "
+                "the orbit codebook, no trainable vectors and normalised rows; "
+                f"got label_trees {self.label_trees} with other options"
             )
         if self.update and not self.can_use_knn:
             raise OptionError(
@@ -252,7 +275,32 @@ class ModelConfig:
     @property
     def starts_from_ridge(self) -> bool:
         """Whether training starts from the closed form."""
-        return self.linear_skip or (self.network == "linear" and not self.closed_form)
+        return self.has_linear_skip or (self.network == "linear" and not self.closed_form)
+
+    @property
+    def head_loss(self) -> str:
+        """The loss of a holographic head: the given one, or the default of the network."""
+        if self.loss not in (None, "ridge"):
+            return str(self.loss)
+        fixed = self.codebook != "naive" and not self.trainable
+        return "squares" if self.network == "fc" and self.head == "holographic" and fixed else "softmax"
+
+    @property
+    def has_linear_skip(self) -> bool:
+        """Whether a linear layer is in parallel to the hidden layers."""
+        if self.linear_skip is not None:
+            return self.linear_skip
+        return self.network == "fc" and self.head == "holographic" and self.head_loss == "squares"
+
+    @property
+    def can_add_scores(self) -> bool:
+        """Whether votes of neighbours and label trees can be added to the scores of a trained network."""
+        return not self.closed_form and self.head == "holographic"
+
+    @property
+    def chooses_extra_scores(self) -> bool:
+        """Whether these are chosen where they are not given."""
+        return self.can_add_scores and self.head_loss == "squares"
 
     @property
     def uses_knn(self) -> bool:
@@ -279,20 +327,28 @@ class TrainConfig:
     """
 
     epochs: int | None = option(
-        None, integer(1), TRAINING, "Passes over the training rows.", "5 to 30, fewer for more rows"
+        None,
+        integer(1),
+        TRAINING,
+        "Passes over the training rows.",
+        "5 to 30, 1 to 8 with the loss squares, fewer for more rows",
     )
     batch_size: int | None = option(
         None, integer(1), TRAINING, "Rows of a step, over all processes together.", "32 to 512, more for more rows"
     )
     learning_rate: float | None = option(
-        None, POSITIVE, TRAINING, "Peak of the learning rate.", "0.001 for fc; 0.003 for others and with --linear-skip"
+        None,
+        POSITIVE,
+        TRAINING,
+        "Peak of the learning rate.",
+        "0.001 for fc; 0.003 for others, and for fc with --linear-skip and another loss than squares",
     )
     feature_learning_rate: float | None = option(
         None,
         POSITIVE,
         TRAINING,
         "Learning rate of the first layer (sparse features or word vectors).",
-        "0.01 for fc; else, or with --learning-rate, the learning rate",
+        "0.01 for fc with another loss than squares; else, or with --learning-rate, the learning rate",
     )
     label_learning_rate: float | None = option(
         None,
@@ -310,7 +366,9 @@ class TrainConfig:
     validation_fraction: float = option(
         0.1, FRACTION, TRAINING, "Fraction of the training rows held out for validation, 2,000 rows at most."
     )
-    metric: str = option("P@1", METRIC, TRAINING, "Validation metric that decides the best epoch.")
+    metric: str | None = option(
+        None, METRIC, TRAINING, "Validation metric that decides the best epoch.", "P@1, or nDCG@5 with the loss squares"
+    )
     precision: Precision = option(
         "32-true",
         choice(Precision),
@@ -341,14 +399,20 @@ class TrainConfig:
         """Choose what is None: few rows need many epochs and small batches; fc has rates of its own."""
         n_rows = max(n_rows, 1)
         rate, feature_rate = (3e-3, None)
-        if model is None or (model.network == "fc" and not model.linear_skip):
+        squares = model is not None and model.starts_from_ridge and model.head_loss == "squares"
+        if squares:
+            rate = 1e-3
+        elif model is None or (model.network == "fc" and not model.has_linear_skip):
             rate, feature_rate = (1e-3, 1e-2 if model else None)
         if self.learning_rate is not None:
             rate, feature_rate = self.learning_rate, None
         return replace(
             self,
-            epochs=self.epochs or min(max(300_000 // n_rows, 5), 30),
+            # From the closed form, hidden layers have little left to learn, and overfit soon.
+            epochs=self.epochs
+            or (min(max(100_000 // n_rows, 1), 8) if squares else min(max(300_000 // n_rows, 5), 30)),
             batch_size=self.batch_size or int(min(max(2 ** round(math.log2(n_rows / 60)), 32), 512)),
+            metric=self.metric or ("nDCG@5" if squares else "P@1"),
             learning_rate=rate,
             feature_learning_rate=self.feature_learning_rate or feature_rate,
             label_learning_rate=self.label_learning_rate or LABEL_RATE_FRACTION * rate,
@@ -407,9 +471,12 @@ COMMAND_LINE_ONLY = {
     **dict.fromkeys(
         ("format", "text_field", "label_field", "label_separator", "label_names"), "an argument of `data.load`"
     ),
+    "label_text": "the estimator has `label_texts`",
+    "label_language": "the language of a file of `--label-text`",
     "max_uncompressed": "an argument of `data.load` and of `learn`",
 }
 ESTIMATOR_ONLY = {
+    "label_texts": "a file or texts; the command line has `--label-text`",
     "vectorizer": "an object of scikit-learn; the command line has `--analyzer`",
     "threshold": "an option of `holobind predict`",
     "objective": "an option of `holobind predict`",
@@ -438,9 +505,10 @@ def without_effect(given: Iterable[str], config: ModelConfig) -> list[str]:
         **dict.fromkeys(("text", "analyzer", "normalise"), not config.reads_tokens),
         "feature_dropout": not config.closed_form,
         "l2": config.closed_form or config.starts_from_ridge,
-        "rare_label_boost": config.closed_form,
-        "knn_weight": config.closed_form,
-        **dict.fromkeys(("label_trees", "update"), config.can_use_knn),
+        "rare_label_boost": config.closed_form or config.can_add_scores,
+        "knn_weight": config.closed_form or config.can_add_scores,
+        "label_trees": config.can_use_knn or (config.can_add_scores and not config.reads_tokens),
+        "update": config.can_use_knn,
         "seed": True,
     }
     return [name for name in given if not used.get(name, True)]

@@ -39,6 +39,7 @@ N_RANKED = 100  # best labels without texts, which compete with them
 ZERO_WEIGHTS = (0.0, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
 WEIGHTS = (0.0, 0.4, 0.8, 1.2, 1.6, 2.4)
 HALF_ROWS = (3.0, 10.0, 30.0)
+MIN_SCALE_QUANTILE = 0.1  # of the best scores of held-out rows
 EMBEDDING_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0)
 DEFAULT_EMBEDDING_WEIGHT = 0.5  # where held-out rows are too few
 
@@ -82,6 +83,8 @@ def fit_label_text(
         label_text = label_text.with_weights(weights, embeddings, features)
         rows = label_text.rows(held_texts, None if encoder is None else encoder.embed(held_texts, cache=True))
         scorer = codebook if held.added is None else AddedScores(codebook, *map(torch.from_numpy, held.added))
+        best = scorer.top_k(held.outputs, 1)[0].numpy()
+        weights = replace(weights, min_scale=float(max(np.quantile(best, MIN_SCALE_QUANTILE), 0)))
         trial = _Trial.of(label_text, rows, held, scorer, seed)
         if trial is not None:
             weights, validated = trial.choose(weights)

@@ -23,7 +23,7 @@ from holobind._storage import encode_lines
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.data import Split, Tfidf
 from holobind.data.batches import ExampleRows, Examples, SparseExamples, ragged_labels
-from holobind.data.csr import is_mapped, label_id_sets, normalise_rows, normalise_rows_in_file
+from holobind.data.csr import binary_labels, is_mapped, label_id_sets, normalise_rows, normalise_rows_in_file
 from holobind.data.holdout import group_ids
 from holobind.data.sentence_encoder import SentenceEncoder
 from holobind.errors import DataError, OptionError
@@ -34,6 +34,7 @@ from holobind.ridge_knn import (
     RidgeKnn,
     default_dim,
     default_knn_dim,
+    feature_rows,
     fit_ridge_knn,
     rare_label_weights,
     solve_ridge,
@@ -50,6 +51,7 @@ from holobind.training.building import (
 from holobind.training.config import ModelConfig, TrainConfig, join_options
 from holobind.training.label_text_fit import fit_label_text
 from holobind.training.memory import plan_memory
+from holobind.training.solved_path import Extras, freeze_linear_path, solved_path
 
 if TYPE_CHECKING:
     from holobind.data.vectorizers import SklearnFeatures
@@ -112,8 +114,8 @@ def learn(
     inputs = read_inputs(split, config, tfidf, callbacks.on_solve, max_uncompressed)
     if groups is not None:
         inputs = replace(inputs, groups=group_ids(groups, len(split)))
-    wants_quantised = quantised or config.update or label_texts is not None
-    if config.uses_knn or config.label_trees or (config.can_use_knn and wants_quantised):
+    wants_network = quantised or config.uses_knn or config.label_trees or config.update or label_texts is not None
+    if config.can_use_knn and wants_network:
         model, summary = _learn_ridge_knn(
             inputs, config, label_names, callbacks, train_config.memory_bytes, label_texts
         )
@@ -189,6 +191,9 @@ def partial_fit(
             train_config, epochs=1, validation_fraction=0.0, patience=0, seed=train_config.seed + n_updates
         )
         loop.fit(model, examples, split.Y, one_pass, constant_rate=True)
+        if model.extra_scores is not None:
+            rows = feature_rows(examples, np.arange(len(split)), model.extra_scores.n_features)
+            model.extra_scores = model.extra_scores.with_rows(normalise_rows(rows), binary_labels(split.Y))
     model.frequencies = after
     return model
 
@@ -306,8 +311,13 @@ def _train(
     else:
         examples = inputs.tokenizer.encode(inputs.split.texts or [], config.max_tokens, cache=True)
     split_by = len(inputs.split), train_config.validation_fraction, train_config.seed, inputs.groups
-    if config.starts_from_ridge:  # a start that has seen the held-out rows would make every later epoch look worse
-        kept, held = loop.validation_split(*split_by)
+    kept, held = loop.validation_split(*split_by)
+    path = None
+    if config.starts_from_ridge and config.head_loss == "squares" and config.head == "holographic":
+        path = solved_path(model, inputs.X, inputs.Y, config, callbacks.on_solve)
+        summary["ridge"] = path.solve(kept, inputs.groups)
+        freeze_linear_path(model, True)
+    elif config.starts_from_ridge:  # a start that has seen the held-out rows would make every later epoch look worse
         kept_groups = None if inputs.groups is None else inputs.groups[kept]
         X, Y = inputs.X[kept], inputs.Y[kept]
         summary["ridge"] = _solve_linear_path(model, X, Y, config, callbacks, groups=kept_groups)
@@ -325,9 +335,15 @@ def _train(
         options=asdict(config),
         groups=inputs.groups,
     )
-    held = loop.validation_split(*split_by)[1]
+    freeze_linear_path(model, False)
+    extras = Extras(model, examples, inputs.Y, config, callbacks.on_solve)
+    if config.can_add_scores:
+        summary |= extras.choose(kept, held)
     if len(held):  # the best epoch was chosen on them, but by one metric only
         model.calibrate(ExampleRows(examples, held), inputs.Y[held])
+    if path is not None:
+        path.refit()
+    extras.refit()
     summary["training"] = {
         "config": asdict(train_config),
         "history": state.history,

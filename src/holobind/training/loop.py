@@ -140,8 +140,8 @@ class _Run:
         self.on_progress = on_progress if self.is_main and on_progress else lambda state, config: None
         self.groups = groups
         self.kept, self.held_out = validation_split(len(examples), config.validation_fraction, config.seed, groups)
-        assert config.epochs is not None and config.batch_size is not None
-        self.epochs, self.batch_size = config.epochs, config.batch_size
+        assert config.epochs is not None and config.batch_size is not None and config.metric is not None
+        self.epochs, self.batch_size, self.metric = config.epochs, config.batch_size, config.metric
         self.state = TrainState(steps=-(-len(self.kept) // self.batch_size))
         self.best: dict[str, Tensor] | None = None
         self.optimisers = optimisers(model, config)
@@ -247,7 +247,7 @@ class _Run:
             {
                 "epoch": state.epoch + 1,
                 "loss": state.loss,
-                **({config.metric: metric} if len(self.held_out) else {}),
+                **({self.metric: metric} if len(self.held_out) else {}),
             }
         )
         state.timings.append(
@@ -268,7 +268,7 @@ class _Run:
         """The validation metric on the held-out rows; without any, minus the training loss."""
         if not len(self.held_out):
             return -self.state.loss
-        name, _, at = self.config.metric.partition("@")
+        name, _, at = self.metric.partition("@")
         k = min(int(at), self.model.n_labels)
         mine = self.held_out[self.fabric.global_rank :: self.fabric.world_size]
         total = 0.0

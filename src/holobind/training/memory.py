@@ -35,8 +35,8 @@ def plan_memory(limit: int, X: CsrArray, dim: int, config: ModelConfig) -> Memor
     # The weights of the first solution are not in memory while neighbours are searched, but those of trees are.
     if config.uses_knn and KNN_ENTRY_BYTES * entries > left:
         config = replace(config, knn_weight=0.0, label_trees=config.label_trees or 0)
-        notes.append(f"the kNN step needs {KNN_ENTRY_BYTES * entries / 1e9:.1f} GB more and was left out")
+        notes.append(f"the kNN step takes about {KNN_ENTRY_BYTES * entries / 1e9:.1f} GB and was left out")
     if config.label_trees != 0 and TREE_ENTRY_BYTES * entries > left:
         config = replace(config, label_trees=0)
-        notes.append(f"label trees need {TREE_ENTRY_BYTES * entries / 1e9:.1f} GB more and were left out")
+        notes.append(f"label trees take about {TREE_ENTRY_BYTES * entries / 1e9:.1f} GB and were left out")
     return MemoryPlan(max(MIN_TABLE_BYTES, left // 3), config, notes)

@@ -60,7 +60,7 @@ def make_features(
 
 
 def _prefers_text(config: ModelConfig) -> bool:
-    return config.text is None and (config.uses_knn or config.encoder is not None)
+    return config.text is None and (config.uses_knn or config.chooses_extra_scores or config.encoder is not None)
 
 
 def _serves(tfidf: "Tfidf | SklearnFeatures | None", config: ModelConfig) -> bool:

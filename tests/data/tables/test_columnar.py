@@ -131,6 +131,18 @@ def test_damaged_files_are_refused_or_read(tmp_path, name):
             data.load(path, text_field="text", label_field="labels", label_separator="none")
 
 
+@pytest.mark.parametrize("index", [3, 127, -1])
+def test_an_entry_that_the_dictionary_of_a_parquet_file_lacks_is_refused(tmp_path, monkeypatch, index):
+    """pyarrow reads such indices from a damaged page; a list would take -1 for its last entry."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(table(), path)
+    texts = pa.DictionaryArray.from_arrays(pa.array([0, index], pa.int32()), ["a", "b", "c"], safe=False)
+    batch = pa.RecordBatch.from_arrays([texts, pa.array([["x"], ["y"]])], ["text", "labels"])
+    monkeypatch.setattr(pq.ParquetFile, "iter_batches", lambda *_, **__: iter([batch]))
+    with pytest.raises(DataError, match="a damaged file, or none that pyarrow reads"):
+        data.load(path, text_field="text", label_field="labels")
+
+
 def test_a_small_parquet_file_cannot_fill_the_memory(tmp_path, monkeypatch):
     path = tmp_path / "a.parquet"
     n = files.MIN_ROW_LIMIT + 1

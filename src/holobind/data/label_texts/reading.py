@@ -29,6 +29,7 @@ TEXT_FIELDS = (
 )  # fmt: skip
 MAX_TEXTS = 64  # of a label
 MAX_TEXT_CHARACTERS = 2000  # of a text; the rest of a longer one is not read
+MAX_DEPTH = 8  # of lists and objects inside each other
 
 RawTexts = dict[str, list[str]]
 
@@ -120,19 +121,21 @@ def _of_json(value: Any, path: Path) -> RawTexts:
     return found
 
 
-def _strings(value: Any, where: str) -> list[str]:
+def _strings(value: Any, where: str, depth: int = 0) -> list[str]:
     """The texts of one label: a text, a list of them, or an object of names, synonyms and descriptions."""
+    if depth > MAX_DEPTH:
+        raise DataError(f"{where}: lists of label texts are nested more than {MAX_DEPTH} times; give one list of texts")
     match value:
         case str():
             return [value]
         case None:
             return []
         case list() | tuple() | set() | frozenset():
-            return [text for each in value for text in _strings(each, where)]
+            return [text for each in value for text in _strings(each, where, depth + 1)]
         case dict():
             fields = {normalised(name): each for name, each in value.items()}
             wanted = [(_rank(name), name) for name in fields if _rank(name) is not None]
-            return [text for _, name in sorted(wanted) for text in _strings(fields[name], where)]
+            return [text for _, name in sorted(wanted) for text in _strings(fields[name], where, depth + 1)]
         case _:
             raise DataError(f"{where}: a label text is a text or a list of texts; got {type(value).__name__}")
 

@@ -62,14 +62,17 @@ def concept_texts(triples: Iterable[Triple], language: str | None = None) -> dic
             continue
         if (predicate == TYPE and value in OTHER_THINGS) or (predicate == DEPRECATED and value in ("true", "1")):
             left_out.add(subject)
-        elif predicate in order and spoken is not None:
-            if not language or not spoken or spoken.split("-")[0] == language.lower().split("-")[0]:
-                found.setdefault(subject, []).append((order[predicate], value))
+        elif predicate in order and spoken is not None and _is_in(spoken, language):
+            found.setdefault(subject, []).append((order[predicate], value))
     return {
         subject: [value for _, value in sorted(texts, key=lambda text: text[0])]
         for subject, texts in found.items()
         if subject not in left_out and min(texts)[0] < len(NAMES)
     }
+
+
+def _is_in(spoken: str, language: str | None) -> bool:
+    return not language or not spoken or spoken.partition("-")[0] == language.lower().partition("-")[0]
 
 
 def turtle_triples(text: str, path: Path) -> Iterator[Triple]:

@@ -1,7 +1,7 @@
 """Tables by columns: Parquet files, Arrow files and streams, and folders of Hugging Face datasets, through pyarrow.
 
-These files are not trusted: only columns of texts, numbers and lists of these are read, every batch of an Arrow file is
-validated before it is used, and what a file expands to is bounded as for compressed text.
+These files are not trusted: only columns of texts, numbers and lists of these are read, every batch is validated before
+it is used, and what a file expands to is bounded as for compressed text.
 """
 
 import json
@@ -44,7 +44,7 @@ def from_parquet(path: Path, max_uncompressed: int | None) -> Source:
         # A text that a million rows repeat is one entry of a dictionary, and stays one in memory.
         shared = [name for name in strings if name in wanted]
         with _errors(path, pa), pq.ParquetFile(path, read_dictionary=shared) as file:
-            batches = file.iter_batches(batch_size=BATCH_ROWS, columns=list(wanted), use_threads=False)
+            batches = map(_valid, file.iter_batches(batch_size=BATCH_ROWS, columns=list(wanted), use_threads=False))
             yield from _numbered(pa, path, batches, wanted, limit, _class_names(schema))
 
     return Source(str(path), "Parquet", usable, records)
@@ -75,8 +75,7 @@ def from_arrow(paths: Sequence[Path], name: Path, max_uncompressed: int | None, 
                     n_rows += batch.num_rows
                     if n_rows > max_rows:
                         raise expansion_error(path, max_rows, "rows")
-                    chosen = batch.select(list(wanted))
-                    chosen.validate(full=True)  # offsets and UTF-8; nothing is read through a wrong offset
+                    chosen = _valid(batch.select(list(wanted)))
                     for first in range(0, len(chosen), BATCH_ROWS):
                         yield chosen.slice(first, BATCH_ROWS)
 
@@ -145,6 +144,12 @@ def _open_arrow(pa: Any, path: Path) -> Iterator[Any]:
         mapped.seek(0)
         with (pyarrow.ipc.open_file if is_file else pyarrow.ipc.open_stream)(mapped) as reader:
             yield reader
+
+
+def _valid(batch: Any) -> Any:
+    """The same batch, if its offsets, entries of dictionaries and UTF-8 are valid: nothing is read elsewhere."""
+    batch.validate(full=True)
+    return batch
 
 
 def _numbered(

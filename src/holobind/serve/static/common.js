@@ -12,6 +12,12 @@ export function element(name, { className = "", text = "", children = [], ...att
   return made;
 }
 
+// An address that ends with #token=... gives the token once; it is not sent to the server, nor kept in the history.
+const given = new URLSearchParams(location.hash.slice(1)).get("token");
+if (given) {
+  sessionStorage.setItem("holobind-token", given);
+  history.replaceState(null, "", location.pathname);
+}
 let token = sessionStorage.getItem("holobind-token") || "";
 
 function askToken() {

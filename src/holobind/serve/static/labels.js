@@ -1,31 +1,28 @@
-// The page for labels: labels as you type, why they are there, corrections, and files of many texts.
-import { $, debounced, element, percent, request, wait } from "./common.js";
+// The page for labels: labels as you type, why they are there, and corrections.
+import { setUpBatch } from "./batch.js";
+import { $, debounced, element, percent, request } from "./common.js";
+import { onDrop, quoted, readFile } from "./files.js";
+import { showExplanation, showMarks } from "./why.js";
 
-const BATCH_ROWS = 64, MAX_SHOWN_ROWS = 200, MAX_FILE_BYTES = 50_000_000;
-let models = [], model = null, labels = [], running = null, explained = "", stopped = false, batchTable = [];
-const accepted = new Set(), rejected = new Set(), added = new Set(), explanations = new Map();
+let models = [], model = null, labels = [], running = null, explained = null, teaching = false;
+const accepted = new Set(), rejected = new Set(), added = new Set(), explanations = new Map(), rows = new Map();
 
 const path = (route) => `/v1/models/${encodeURIComponent(model.id)}/${route}`;
 const strength = (each) => each.probability ?? Math.min(Math.max(each.score, 0), 1);
 const number = (each) => (each.probability === undefined ? each.score.toFixed(2) : percent(each.probability));
+const options = () => ({ k: Number($("k").value), threshold: Number($("sure").value) / 100, exclude: [...rejected] });
+const isShown = (label) => labels.some((each) => each.label === label);
+const shown = () => [...[...added].filter((label) => !isShown(label)).map((label) => ({ label, added: true })), ...labels];
 
-/** The text as the model reads it: a text, or features like 12:0.5 40:1. */
-function input(text) {
-  if (model.reads === "texts") return { text };
-  const features = {};
-  for (const pair of text.split(/\s+/)) {
-    const [key, value] = pair.split(":");
-    if (key && value && Number.isFinite(Number(value))) features[key] = Number(value);
-  }
-  return { features };
-}
-
-function options() {
-  return { k: Number($("k").value), threshold: Number($("sure").value) / 100, exclude: [...rejected] };
+/** Rows as the model reads them: texts, or features like 12:0.5 40:1. */
+function inputs(texts) {
+  if (model.reads === "texts") return { text: texts };
+  return { features: texts.map((text) => Object.fromEntries(text.split(/\s+/).map((pair) => pair.split(":"))
+    .filter(([key, value]) => key && value && Number.isFinite(Number(value))).map(([key, value]) => [key, Number(value)]))) };
 }
 
 function say(text, isError = false) {
-  $("message").className = isError ? "note error" : "note";
+  $("message").className = isError ? "note message error" : "note message";
   $("message").textContent = text;
 }
 
@@ -35,20 +32,23 @@ async function predict() {
   running?.abort();
   const text = $("text").value;
   explanations.clear();
+  showMarks(text);
+  $("clear").hidden = !text;
   if (!model || !text.trim()) {
     labels = [];
-    show("No text yet.");
+    for (const each of [accepted, rejected, added]) each.clear();
+    show("Write a text to see its labels.");
     return;
   }
   running = new AbortController();
   try {
-    const answer = await request(path("predict"), { ...input(text), ...options() }, running.signal);
+    const answer = await request(path("predict"), { ...inputs([text]), ...options() }, running.signal);
     const found = answer.predictions[0];
     labels = found.labels;
     show(found.unknown ? `No labels: the text has ${found.unknown}.` :
-      `${labels.length} ${labels.length === 1 ? "label" : "labels"}` +
-      (labels.length ? `, first ${labels[0].label} (${number(labels[0])})` : " that are as sure"));
-    if (explained) explain(explained);
+      labels.length ? `${labels.length} ${labels.length === 1 ? "label" : "labels"}, most probable first` :
+      "No label is as sure as that.");
+    if (explained !== null) explain(explained);
   } catch (error) {
     if (error.name === "AbortError") return;
     labels = [];
@@ -61,101 +61,89 @@ async function predict() {
 function show(status) {
   $("status").className = "note";
   $("status").textContent = status;
-  const focused = document.activeElement?.dataset?.label;
-  const all = [...[...added].filter((label) => !labels.some((each) => each.label === label))
-    .map((label) => ({ label, added: true })), ...labels];
-  $("labels").replaceChildren(...all.map(labelRow));
-  if (focused !== undefined) {
-    [...$("labels").querySelectorAll("button.name")].find((each) => each.dataset.label === focused)?.focus();
-  }
+  const focused = document.activeElement?.closest?.("#labels li") ? document.activeElement : null;
+  const kept = shown().map(labelRow);
+  $("labels").replaceChildren(...kept);
+  for (const [label, row] of rows) if (!kept.includes(row)) rows.delete(label);
+  if (focused) (focused.isConnected ? focused : $("labels").querySelector(".name"))?.focus();
   $("rejected-box").hidden = rejected.size === 0;
   $("rejected").replaceChildren(...[...rejected].map((label) => {
-    const button = element("button", { type: "button", text: `${label} ×`, "aria-label": `Allow ${label} again` });
+    const button = element("button", { type: "button", text: `${label} ✕`, "aria-label": `Allow ${label} again` });
     button.onclick = () => { rejected.delete(label); predict(); };
     return element("li", { children: [button] });
   }));
-  $("teach").disabled = !(accepted.size || rejected.size || added.size) || !$("text").value.trim();
+  showLesson();
+  for (const id of ["copy-csv", "copy-json"]) $(id).disabled = kept.length === 0;
   if (!labels.length) $("why").hidden = true;
 }
 
+/** The row of a label; a label that was shown before keeps its row, so that its bar moves and the focus stays. */
 function labelRow(each) {
   const { label } = each;
-  const bar = element("i", { className: "bar", "aria-hidden": "true" });
-  bar.style.width = `${each.added ? 0 : 100 * strength(each)}%`;
-  const name = element("button", { type: "button", className: "name", children: [
-    bar, element("span", { text: String(label) }),
-    element("span", { className: "number", text: each.added ? "added" : number(each) }),
-  ] });
-  name.dataset.label = String(label);
-  if (!each.added) {
-    name.title = "Show why";
-    name.onmouseenter = () => soonExplain(label);
-    name.onfocus = () => soonExplain(label);
-    name.onclick = () => explain(label);
-  }
-  const isAccepted = accepted.has(label) || each.added === true;
-  const accept = element("button", { type: "button", className: "mark", text: "✓",
-    "aria-pressed": String(isAccepted), "aria-label": `Accept ${label}` });
-  accept.onclick = () => {
-    if (each.added) added.delete(label);
-    else if (!accepted.delete(label)) accepted.add(label);
-    show($("status").textContent);
-  };
-  const reject = element("button", { type: "button", className: "mark", text: "✕", "aria-label": `Exclude ${label}` });
-  reject.onclick = () => { accepted.delete(label); added.delete(label); rejected.add(label); predict(); };
-  const classes = [isAccepted ? "accepted" : "", label === explained ? "shown" : ""].join(" ").trim();
-  return element("li", { className: classes, children: [name, accept, reject] });
+  if (!rows.has(label)) rows.set(label, newRow(label));
+  const row = rows.get(label);
+  row.querySelector(".bar").style.width = `${each.added ? 0 : 100 * strength(each)}%`;
+  row.querySelector(".number").textContent = each.added ? "added" : number(each);
+  const isAccepted = accepted.has(label) || added.has(label);
+  row.querySelector(".accept").setAttribute("aria-pressed", String(isAccepted));
+  row.classList.toggle("accepted", isAccepted);
+  row.classList.toggle("shown", label === explained);
+  return row;
 }
 
-// Why a label is there.
+function newRow(label) {
+  const name = element("button", { type: "button", className: "name", children: [
+    element("span", { className: "text", text: String(label) }), element("span", { className: "number" }),
+    element("span", { className: "track", "aria-hidden": "true", children: [element("i", { className: "bar" })] }),
+  ] });
+  name.dataset.label = String(label);
+  name.onmouseenter = () => soonExplain(label);
+  name.onfocus = () => soonExplain(label);
+  name.onclick = () => explain(label);
+  const accept = element("button", { type: "button", className: "mark accept", text: "✓", title: "Accept",
+    "aria-label": `Accept ${label}` });
+  accept.onclick = () => {
+    if (!added.delete(label) && !accepted.delete(label)) accepted.add(label);
+    show($("status").textContent);
+  };
+  const reject = element("button", { type: "button", className: "mark reject", text: "✕", title: "Reject",
+    "aria-label": `Reject ${label}` });
+  reject.onclick = () => { accepted.delete(label); added.delete(label); rejected.add(label); predict(); };
+  return element("li", { children: [name, accept, reject] });
+}
+
+function keys(event) {
+  const row = event.target.closest("li");
+  if (!row || event.ctrlKey || event.metaKey || event.altKey) return;
+  const next = { ArrowDown: row.nextElementSibling, ArrowUp: row.previousElementSibling }[event.key];
+  if (next) next.querySelector(".name").focus();
+  else if (event.key.toLowerCase() === "a") row.querySelector(".accept").click();
+  else if (event.key.toLowerCase() === "x" || event.key === "Delete") {
+    (row.nextElementSibling ?? row.previousElementSibling)?.querySelector(".name").focus();
+    row.querySelector(".reject").click();
+  } else return;
+  event.preventDefault();
+}
 
 async function explain(label) {
   explained = label;
-  for (const row of $("labels").children) {
-    row.classList.toggle("shown", row.querySelector(".name").dataset.label === String(label));
-  }
-  if (!labels.some((each) => each.label === label)) { $("why").hidden = true; return; }
+  for (const [each, row] of rows) row.classList.toggle("shown", each === label);
+  const text = $("text").value;
+  if (!isShown(label)) { $("why").hidden = true; showMarks(text); return; }
   try {
     let found = explanations.get(label);
     if (!found) {
-      const body = { ...input($("text").value), k: 1, explain: [label] };
-      found = (await request(path("predict"), body)).predictions[0].explanations[0];
+      found = (await request(path("predict"), { ...inputs([text]), k: 1, explain: [label] })).predictions[0].explanations[0];
+      if (text !== $("text").value) return; // the answer to the text as it is now comes later
       explanations.set(label, found);
     }
-    if (explained === label) showExplanation(found);
+    if (explained === label) showExplanation(text, found);
   } catch (error) {
     say(error.message, true);
   }
 }
 
-function showExplanation(found) {
-  $("why").hidden = false;
-  $("why-heading").textContent = `Why ${found.label}`;
-  const probability = found.probability === null ? "" : `, probability ${percent(found.probability)}`;
-  $("why-numbers").textContent = `rank ${found.rank}, score ${found.score.toFixed(3)}${probability}`;
-  const pieces = found.words.length ? found.words :
-    found.parts.filter(([kind]) => kind === "feature").flatMap(([, name, value]) => [[name, value], [" ", 0]]);
-  const longest = Math.max(...pieces.map(([, value]) => Math.abs(value)), 1e-9);
-  $("marked").replaceChildren(...pieces.map(([text, value]) => {
-    const share = Math.abs(value) / longest;
-    if (share < 0.02) return document.createTextNode(text);
-    const mark = element("mark", { text, className: value < 0 ? "against" : "for",
-      title: `${value > 0 ? "+" : ""}${value.toFixed(3)}` });
-    mark.style.backgroundColor = `rgba(var(--${value < 0 ? "against" : "for"}), ${0.08 + 0.52 * share})`;
-    return mark;
-  }));
-  $("why-method").textContent = found.method.startsWith("exact") ? "The parts add up to the score." : found.method;
-  $("near-heading").hidden = found.neighbours.length === 0;
-  $("near").replaceChildren(...found.neighbours.slice(0, 6).map((each) => {
-    const has = each.has_label ? `has ${found.label}` : `lacks ${found.label}`;
-    return element("li", { className: each.has_label ? "has" : "", children: [
-      element("b", { text: each.labels.join(", ") || "no labels" }),
-      element("span", { className: "note", text: ` row ${each.row}, ${has}; in common: ${each.in_common.join(" ")}` }),
-    ] });
-  }));
-}
-
-const soonExplain = debounced(90, explain);
+const soonExplain = debounced(70, explain);
 
 // Search, copy, teach.
 
@@ -167,11 +155,11 @@ async function search() {
     if (query !== $("search").value.trim()) return;
     $("found").replaceChildren(...(found.length ? found.map((label) => {
       const add = element("button", { type: "button", text: "Add", "aria-label": `Add ${label}` });
-      add.onclick = () => { rejected.delete(label); added.add(label); closeSearch(); };
-      const exclude = element("button", { type: "button", text: "Exclude", "aria-label": `Exclude ${label}` });
-      exclude.onclick = () => { added.delete(label); rejected.add(label); closeSearch(); };
+      add.onclick = () => { rejected.delete(label); (isShown(label) ? accepted : added).add(label); closeSearch(); };
+      const exclude = element("button", { type: "button", className: "quiet", text: "Reject", "aria-label": `Reject ${label}` });
+      exclude.onclick = () => { added.delete(label); accepted.delete(label); rejected.add(label); closeSearch(); };
       return element("li", { children: [element("span", { text: String(label) }), add, exclude] });
-    }) : [element("li", { text: "No label has this in its name." })]));
+    }) : [element("li", { className: "note", text: "No label has this in its name." })]));
   } catch (error) {
     say(error.message, true);
   }
@@ -184,205 +172,118 @@ function closeSearch() {
   predict();
 }
 
-const quoted = (value) => {
-  const text = String(value);
-  const safe = /^[=+\-@\t\r]/.test(text) && Number.isNaN(Number(text)) ? `'${text}` : text; // no formula of a spreadsheet
-  return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
-};
-
-const chosen = () => [...[...added].filter((label) => !labels.some((each) => each.label === label))
-  .map((label) => ({ label })), ...labels];
-
 async function copy(text, what) {
   try {
-    await navigator.clipboard.writeText(text);
+    if (navigator.clipboard) await navigator.clipboard.writeText(text);
+    else copyOld(text);
     say(`${what} copied.`);
   } catch {
     say("The browser does not let this page write to the clipboard.", true);
   }
 }
 
+/** Browsers have no clipboard for pages without HTTPS; a selected field can still be copied. */
+function copyOld(text) {
+  const field = element("textarea", { "aria-hidden": "true" });
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  const done = document.execCommand("copy");
+  field.remove();
+  if (!done) throw new Error("not copied");
+}
+
+const taught = () => [...new Set([...accepted, ...added])];
+
+function showLesson() {
+  const yes = taught(), no = [...rejected];
+  $("teach").disabled = teaching || !(yes.length || no.length) || !$("text").value.trim();
+  $("lesson").textContent = [yes.length ? `Has ${yes.join(", ")}.` : "", no.length ? `Not ${no.join(", ")}.` : ""]
+    .filter(Boolean).join(" ") || "Accept or reject labels to teach the model.";
+}
+
 async function teach() {
-  const kept = accepted.size ? [...accepted] : labels.map((each) => each.label);
-  const document_ = { ...input($("text").value), labels: [...new Set([...kept, ...added])], rejected: [...rejected] };
+  teaching = true;
+  showLesson();
+  say("Teaching …");
+  const { text, features } = inputs([$("text").value]);
+  const example = { ...(text ? { text: text[0] } : { features: features[0] }), labels: taught(), rejected: [...rejected] };
   try {
-    const answer = await request(path("learn"), { documents: [document_] });
-    say(answer.learned ? "Learned." : "Kept: it will be part of the next training.");
+    const answer = await request(path("learn"), { documents: [example] });
+    for (const each of [accepted, rejected, added]) each.clear();
+    say(answer.learned ? "Learned: the model has this document now." : "Kept: it will be part of the next training.");
+    if (answer.learned) await refresh();
   } catch (error) {
     say(error.message, true);
   }
+  teaching = false;
+  predict();
 }
 
-// Files.
-
-async function readFile(file, what) {
-  if (file.size > MAX_FILE_BYTES) throw new Error(`${file.name} has more than ${MAX_FILE_BYTES / 1e6} MB; ${what}`);
-  return file.text();
-}
+// The page.
 
 async function openFile(file) {
   if (!file) return;
   try {
     $("text").value = await readFile(file, "open a shorter one");
+    for (const each of [accepted, rejected, added]) each.clear();
     predict();
   } catch (error) {
     say(error.message, true);
   }
 }
 
-function parseCsv(content, separator) {
-  const rows = [];
-  let row = [], cell = "", inside = false;
-  for (let i = 0; i < content.length; i++) {
-    const c = content[i];
-    if (inside) {
-      if (c !== '"') cell += c;
-      else if (content[i + 1] === '"') { cell += '"'; i++; } else inside = false;
-    } else if (c === '"' && cell === "") inside = true;
-    else if (c === separator) { row.push(cell); cell = ""; }
-    else if (c === "\n") { row.push(cell.replace(/\r$/, "")); rows.push(row); row = []; cell = ""; }
-    else cell += c;
-  }
-  if (cell || row.length) { row.push(cell.replace(/\r$/, "")); rows.push(row); }
-  return rows;
-}
-
-function textsOf(name, content) {
-  content = content.replace(/^\ufeff/, "");
-  if (/\.(jsonl|ndjson|json)$/i.test(name)) {
-    return content.split("\n").filter((line) => line.trim()).map((line, i) => {
-      let record = null;
-      try { record = JSON.parse(line); } catch { /* said below */ }
-      if (typeof record?.text !== "string") throw new Error(`${name}:${i + 1}: expected {"text": "..."}`);
-      return record.text;
-    });
-  }
-  if (/\.(csv|tsv)$/i.test(name)) {
-    const [header = [], ...rows] = parseCsv(content, /\.tsv$/i.test(name) ? "\t" : ",");
-    const column = header.findIndex((cell) => cell.trim().toLowerCase() === "text");
-    if (column < 0) throw new Error(`${name}: its first line has no column “text”; found ${header.join(", ").slice(0, 80)}`);
-    return rows.map((row) => row[column] ?? "");
-  }
-  return content.split(/\r?\n/).filter((line) => line.trim());
-}
-
-async function batch(file) {
-  if (!file) return;
-  stopped = false;
-  batchTable = [];
-  $("rows").replaceChildren();
-  $("download").hidden = true;
-  try {
-    const texts = textsOf(file.name, await readFile(file, "divide it"));
-    if (!texts.length) throw new Error(`${file.name} has no texts`);
-    Object.assign($("progress"), { hidden: false, value: 0, max: texts.length });
-    $("stop").hidden = $("scroll").hidden = false;
-    for (let first = 0; first < texts.length && !stopped; first += BATCH_ROWS) {
-      await batchPart(texts.slice(first, first + BATCH_ROWS));
-      $("progress").value = batchTable.length;
-      $("batch-status").textContent = `${batchTable.length} of ${texts.length} texts`;
-    }
-    $("batch-status").className = "note";
-    $("batch-status").textContent = `${batchTable.length} of ${texts.length} texts have their labels` +
-      (batchTable.length > MAX_SHOWN_ROWS ? `; the table shows the first ${MAX_SHOWN_ROWS}.` : ".");
-  } catch (error) {
-    $("batch-status").className = "note error";
-    $("batch-status").textContent = error.message;
-  } finally {
-    $("progress").hidden = $("stop").hidden = true;
-    $("download").hidden = batchTable.length === 0;
-    $("batch").value = "";
-  }
-}
-
-async function batchPart(texts) {
-  const inputs = texts.map(input);
-  const body = model.reads === "texts" ? { text: texts } : { features: inputs.map((each) => each.features) };
-  let found = null;
-  while (!found) {
-    try {
-      found = (await request(path("predict"), { ...body, ...options() })).predictions;
-    } catch (error) {
-      if (error.status !== 429 && error.status !== 503) throw error;
-      await wait(error.retryAfter || 1);
-    }
-  }
-  found.forEach((each, i) => {
-    batchTable.push([texts[i], each.labels]);
-    if (batchTable.length > MAX_SHOWN_ROWS) return;
-    const shown = each.labels.map((label) => `${label.label} (${number(label)})`).join(", ");
-    $("rows").append(element("tr", { children: [
-      element("td", { text: String(batchTable.length) }), element("td", { text: texts[i].slice(0, 200) }),
-      element("td", { text: shown || "none" }),
-    ] }));
-  });
-}
-
-function download() {
-  const lines = ["text,labels,probabilities"];
-  for (const [text, found] of batchTable) {
-    lines.push([quoted(text), quoted(found.map((each) => each.label).join("|")),
-      quoted(found.map((each) => each.probability ?? each.score).join("|"))].join(","));
-  }
-  const address = URL.createObjectURL(new Blob([`${lines.join("\n")}\n`], { type: "text/csv" }));
-  const link = element("a", { href: address, download: "labels.csv" });
-  document.body.append(link);
-  link.click();
-  link.remove();
-  URL.revokeObjectURL(address);
-}
-
-// The page.
-
-function choose() {
-  model = models.find((each) => each.id === $("model").value);
-  for (const each of [accepted, rejected, added]) each.clear();
-  explained = "";
-  $("why").hidden = true;
+async function refresh() {
+  models = (await request("/v1/models")).models;
+  model = models.find((each) => each.id === model?.id) ?? models[0];
+  $("model").replaceChildren(...models.map((each) => element("option", { value: each.id, text: each.id })));
+  $("model").value = model.id;
   $("k").max = Math.min(50, model.labels);
-  $("about").textContent = `${model.id}: ${model.labels.toLocaleString("en")} labels, ` +
+  $("about").textContent = `${model.labels.toLocaleString("en")} labels from ` +
     `${model.training_rows.toLocaleString("en")} training documents` +
-    (model.probabilities ? ", calibrated probabilities." : "; it has scores, not probabilities.") +
+    (model.probabilities ? ", with calibrated probabilities." : "; it has scores, not probabilities.") +
     (model.reads === "features" ? " It reads features: write a row like 12:0.5 40:1." : "");
+  sliders();
+}
+
+async function choose() {
+  model = models.find((each) => each.id === $("model").value);
+  for (const each of [accepted, rejected, added, rows]) each.clear();
+  explained = null;
+  $("why").hidden = true;
+  say("");
+  await refresh();
   predict();
 }
 
 function sliders() {
   $("k-value").textContent = $("k").value;
-  $("sure-value").textContent = `${$("sure").value} %`;
+  $("sure-value").textContent = model && !model.probabilities ? (Number($("sure").value) / 100).toFixed(2) : `${$("sure").value} %`;
 }
 
-const soonPredict = debounced(120, predict), soonSearch = debounced(120, search);
-$("text").addEventListener("input", soonPredict);
+const soonPredict = debounced(110, predict), soonSearch = debounced(110, search);
+$("text").addEventListener("input", () => { showMarks($("text").value); soonPredict(); });
 for (const id of ["k", "sure"]) $(id).addEventListener("input", () => { sliders(); soonPredict(); });
+$("labels").addEventListener("keydown", keys);
 $("search").addEventListener("input", soonSearch);
 $("search").addEventListener("keydown", (event) => {
   if (event.key === "Escape") { $("search").value = ""; $("found").replaceChildren(); }
+  if (event.key === "Enter") $("found").querySelector("button")?.click();
 });
 $("model").addEventListener("change", choose);
-$("file").addEventListener("change", () => openFile($("file").files[0]));
-$("batch").addEventListener("change", () => batch($("batch").files[0]));
-$("stop").addEventListener("click", () => { stopped = true; });
-$("download").addEventListener("click", download);
+$("open").addEventListener("click", () => $("file").click());
+$("clear").addEventListener("click", () => { $("text").value = ""; predict(); $("text").focus(); });
+$("file").addEventListener("change", () => { openFile($("file").files[0]); $("file").value = ""; });
 $("teach").addEventListener("click", teach);
-$("copy-csv").addEventListener("click", () => copy(["label,probability", ...chosen().map((each) =>
+$("copy-csv").addEventListener("click", () => copy(["label,probability", ...shown().map((each) =>
   `${quoted(each.label)},${each.probability ?? each.score ?? ""}`)].join("\n"), "CSV"));
-$("copy-json").addEventListener("click", () => copy(JSON.stringify(chosen(), null, 1), "JSON"));
-for (const kind of ["dragenter", "dragover"]) {
-  $("text").addEventListener(kind, (event) => { event.preventDefault(); $("text").classList.add("over"); });
-}
-for (const kind of ["dragleave", "drop"]) $("text").addEventListener(kind, () => $("text").classList.remove("over"));
-$("text").addEventListener("drop", (event) => {
-  const file = event.dataTransfer?.files?.[0];
-  if (!file) return;
-  event.preventDefault();
-  openFile(file);
-});
+$("copy-json").addEventListener("click", () => copy(JSON.stringify(shown(), null, 1), "JSON"));
+onDrop($("drop"), openFile);
+setUpBatch({ path, inputs, options, number });
 sliders();
 try {
-  models = (await request("/v1/models")).models;
-  $("model").replaceChildren(...models.map((each) => element("option", { value: each.id, text: each.id })));
-  choose();
+  await refresh();
+  predict();
 } catch (error) {
   $("about").className = "note error";
   $("about").textContent = error.message;

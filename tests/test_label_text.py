@@ -1,0 +1,199 @@
+"""Labels by their text: scores against their definition, labels without rows, explanations, files and the estimator."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from helpers.commands import is_one_line_error, run
+from helpers.label_texts import N_LABELS, N_UNSEEN, corpus, label_texts, model, split, subject, topic
+
+import holobind as hb
+from holobind.codebooks import OrbitCodebook
+from holobind.data.csr import from_arrays, from_label_ids
+from holobind.errors import DataError, OptionError
+from holobind.heads.added_scores import AddedScores
+from holobind.label_text import MAX_FRACTION_OF_BEST, LabelText, TextWeights
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+UNSEEN = range(N_LABELS - N_UNSEEN, N_LABELS)
+
+
+def text_scores_by_definition(label_text, text, scores, labels):
+    """t of every label, label by label, from dense vectors."""
+    x, texts = (label_text.tfidf.transform([text]).toarray()[0], label_text.index.toarray())
+    name = {label: texts[np.flatnonzero(label_text.owners == label)[0]] for label in range(label_text.n_labels)}
+    found = []
+    for label in range(label_text.n_labels):
+        own = texts[label_text.owners == label]
+        match = max(float(a @ x) + float((a**2)[x > 0].sum()) for a in own)
+        best = [(max(s, 0), other) for s, other in zip(scores, labels, strict=True)]
+        query = sum(s * name[other] for s, other in best)
+        others = sum((s * name[other] for s, other in best if other != label), np.zeros_like(x))
+        related = float(others @ name[label]) / max(float(np.linalg.norm(query)), 1e-12)
+        found.append((match + max(related, 0)) / 3)
+    return np.array(found)
+
+
+def test_text_scores_are_their_definition():
+    alike = [[f"{topic(i)} {subject(i % 5)}", *texts[1:]] for i, texts in enumerate(label_texts())]
+    label_text, rng = LabelText.fit(alike, corpus()[0]), np.random.default_rng(0)
+    texts = [f"{text} synonym{3 * i}" for i, text in enumerate(corpus(n=5, seed=3)[0])]
+    scores = np.sort(rng.random((5, 20)).astype(np.float32))[:, ::-1] - np.float32(0.5)
+    labels = np.array([rng.permutation(N_LABELS)[:20] for _ in range(5)])
+    ((_, found, cosines),) = label_text.text_scores(label_text.rows(texts), scores, labels)
+    wanted = [text_scores_by_definition(label_text, *row) for row in zip(texts, scores, labels, strict=True)]
+    np.testing.assert_allclose(found, wanted, atol=1e-3)  # names of float16 have lengths of 1 but for 1e-3
+    assert cosines is None and np.max(wanted) > 0.4
+
+
+def test_what_is_added_falls_with_the_rows_of_a_label_and_is_never_negative():
+    weights = TextWeights(zero_weight=2.0, weight=1.0, half_rows=10.0)
+    n_rows = np.array([0, 1, 10, 1000])
+    texts = np.array([[0.5] * 4, [50.0] * 4, [-1.0] * 4], np.float32)
+    values = weights.values(texts, n_rows, np.array([[2.0], [1.0], [1.0]], np.float32))
+    np.testing.assert_allclose(values[0, 1:], [2 * 0.5 / 1.1, 2 * 0.5 / 2, 2 * 0.5 / 101], rtol=1e-6)
+    assert values[0, 0] == pytest.approx(2 * 0.95 * np.tanh(1 / 0.95))
+    assert values[1, 0] == pytest.approx(MAX_FRACTION_OF_BEST)  # below the best score, however well it fits
+    below = -np.ones((3, 1), np.float32)
+    assert (values[2] == 0).all() and (weights.values(texts, n_rows, below) == 0).all()
+    least = replace(weights, min_scale=0.5).values(texts, n_rows, below)
+    np.testing.assert_allclose(least, 0.5 * weights.values(texts, n_rows, np.ones((3, 1), np.float32)))
+
+
+def test_labels_without_rows_are_suggested_by_their_text():
+    texts, labels = corpus(n=40, seed=5, unseen=True)
+    with_texts = model()
+    ranked = with_texts.top_k(texts, 5)[1]
+    found = [label in row for row, own in zip(ranked, labels, strict=True) for label in own]
+    assert np.mean(found) > 0.9
+    before, with_texts.label_text = with_texts.label_text, None
+    try:
+        ranked = with_texts.top_k(texts, 5)[1]
+    finally:
+        with_texts.label_text = before
+    assert np.mean([label in row for row, own in zip(ranked, labels, strict=True) for label in own]) < 0.4
+
+
+def test_the_top_k_is_that_of_all_scores_and_labels_above_a_threshold_are_too():
+    texts = corpus(n=30, seed=7)[0] + corpus(n=10, seed=8, unseen=True)[0]
+    scores = model().scores(texts)
+    values, ids = model().top_k(texts, 6)
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :6]
+    np.testing.assert_array_equal(ids, order)
+    np.testing.assert_allclose(values, np.take_along_axis(scores, order, 1), atol=1e-6)
+    above = model().labels_above(texts, 0.1).toarray() > 0
+    np.testing.assert_array_equal(above, scores > 0.1)
+    only = model().top_k(texts, 2, only=list(UNSEEN))[1]
+    np.testing.assert_array_equal(only, UNSEEN[0] + np.argsort(-scores[:, UNSEEN], axis=1, kind="stable")[:, :2])
+
+
+def test_an_explanation_has_the_label_text_as_a_part_and_adds_up():
+    text = f"{topic(UNSEEN[0])} word1 {topic(3)}"
+    for label in (UNSEEN[0], 3):
+        (found,) = model().explain([text], [label])
+        assert found.score == pytest.approx(sum(part.value for part in found.parts), abs=1e-5)
+        (part,) = [part for part in found.parts if part.kind == "label text"]
+        assert part.value > 0 and part.details["words"] == [topic(label)]
+    assert found.parts[-1].kind == "bias"
+
+
+def test_a_file_gives_the_same_scores_and_the_same_bytes(tmp_path):
+    texts = corpus(n=10, seed=2)[0]
+    first, second = tmp_path / "a.safetensors", tmp_path / "b.safetensors"
+    model().save(first)
+    loaded = hb.load(first)
+    np.testing.assert_array_equal(loaded.scores(texts), model().scores(texts))
+    assert loaded.label_text.weights == model().label_text.weights
+    loaded.save(second)
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_more_labels_than_a_chunk_and_labels_beyond_the_texts():
+    label_text = LabelText.fit(label_texts()[:10], corpus()[0])
+    rows = label_text.rows([f"{topic(3)} {subject(3)} word1"])
+    scores, labels = np.array([[0.9, 0.8, 0.1]], np.float32), np.array([[25, 0, 29]])  # of a model with 30 labels
+    values, found = label_text.added(rows, scores, labels, np.ones(N_LABELS, np.int64))
+    assert found[0, 0] == 3 and found.max() < 10 and values.min() >= 0
+
+
+def test_the_weights_are_chosen_on_hidden_labels_and_calibration_follows_the_final_scores():
+    rng = np.random.default_rng(0)
+    n_labels = 240
+    texts = [[f"{topic(i)} {subject(i)}"] for i in range(n_labels)]
+    rows = [sorted(set(rng.integers(0, n_labels, 2).tolist())) for _ in range(1200)]
+    documents = [" ".join(map(topic, row)) + f" word{rng.integers(30)}" for row in rows]
+    X = from_arrays(np.empty(0, np.float32), np.empty(0), np.zeros(len(rows) + 1), (len(rows), 0))
+    fitted = hb.learn(
+        hb.Split(X, from_label_ids(rows, n_labels), documents),
+        hb.ModelConfig(text=True, l2=1.0, knn_weight=0, label_trees=0),
+        label_texts=texts,
+    )
+    chosen = fitted.metadata["label_text"]
+    assert chosen["validation"]["recall@10 of hidden labels"] > 90 and chosen["zero_weight"] > 0
+    assert fitted.calibration is not None
+
+
+def test_label_texts_need_texts_and_the_default_model():
+    rows = split()
+    features = hb.Split(model().examples(rows.texts).X, rows.Y)
+    with pytest.raises(DataError, match="compared with the texts of rows, and this model would read features only"):
+        hb.learn(features, label_texts=label_texts())
+    with pytest.raises(OptionError, match="label texts belong to the closed form"):
+        hb.learn(rows, hb.ModelConfig(network="fc"), label_texts=label_texts())
+    with pytest.raises(DataError, match="texts of 3 labels, and the data has 30"):
+        hb.learn(rows, label_texts=label_texts()[:3])
+    with pytest.raises(DataError, match="give it texts, not rows of features"):
+        model().top_k(features.X, 1)
+
+
+def test_the_estimator_suggests_labels_that_y_does_not_have():
+    texts, labels = corpus()
+    names = [[f"label {i}" for i in own] for own in labels]
+    described = {f"label {i}": of_label for i, of_label in enumerate(label_texts())}
+    fitted = hb.HolographicClassifier(text=True, l2=1.0, knn_weight=0.5, label_texts=described).fit(texts, names)
+    assert len(fitted.classes_) == N_LABELS
+    assert f"label {UNSEEN[1]}" in fitted.predict_names([f"{topic(UNSEEN[1])} {subject(UNSEEN[1])}"], 3)[0]
+    by_id = {str(i): of_label for i, of_label in enumerate(label_texts())} | {"99": ["more"]}
+    with pytest.raises(DataError, match="y has a column for each of 30 labels"):
+        hb.HolographicClassifier(text=True, label_texts=by_id).fit(texts, split().Y)
+
+
+def test_the_command_line_trains_explains_and_inspects(tmp_path, capsys):
+    texts, labels = corpus()
+    data, described, out = tmp_path / "data.tsv", tmp_path / "labels.tsv", tmp_path / "m.safetensors"
+    rows = (f"{text}\t" + "\t".join(f"L{i}" for i in own) for text, own in zip(texts, labels, strict=True))
+    data.write_text("\n".join(rows) + "\n")
+    described.write_text("".join(f"L{i}\t" + "\t".join(own) + "\n" for i, own in enumerate(label_texts())))
+    options = ["--format", "tsv", "--l2", "1", "--knn-weight", "0.5", "--out", out]
+    code, _, err = run(capsys, "train", data, "--label-text", described, *options)
+    assert code == 0 and "26 of the data's 26 labels have one, and 4 labels without rows are added" in err
+    shown = run(capsys, "inspect", out, "--json")[1]
+    assert '"labels without rows": 4' in shown and '"zero_weight"' in shown
+    explained = run(capsys, "explain", out, f"{topic(UNSEEN[0])} word2", "--label", f"L{UNSEEN[0]}", "--json")[1]
+    assert '"label text"' in explained and f'"words": ["{topic(UNSEEN[0])}"]' in explained
+    unknown_words = f"{topic(UNSEEN[0])} {subject(UNSEEN[0])}".encode()  # to all but the label texts
+    predicted = run(capsys, "predict", out, "-", "--k", "3", stdin=unknown_words)[1]
+    assert f'"L{UNSEEN[0]}"' in predicted
+    bad = run(capsys, "train", data, "--label-language", "en", *options)
+    assert is_one_line_error(bad, "--label-language is that of --label-text")
+    described.write_text("other\tsomething else\n")
+    bad = run(capsys, "train", data, "--label-text", described, *options)
+    assert bad[0] == 2 and "none of the data's 26 labels, such as 'L0', is among the 1 with a text" in bad[2]
+
+
+def test_raised_scores_can_be_raised_again():
+    generator = torch.Generator().manual_seed(0)
+    codebook, h = OrbitCodebook(50, 16, 0), torch.randn(4, 16, generator=generator)
+    drawn = [
+        (torch.rand(4, 6, generator=generator), torch.rand(4, 50, generator=generator).argsort(1)[:, :6]) for _ in "12"
+    ]
+    nested = AddedScores(AddedScores(codebook, *drawn[0]), *drawn[1])
+    scores = codebook.scores(h)
+    for values, labels in drawn:
+        scores = scores.scatter_add(1, labels, values)
+    torch.testing.assert_close(nested.scores(h), scores)
+    torch.testing.assert_close(nested.top_k(h, 8)[0], scores.topk(8).values)
+    torch.testing.assert_close(nested.part(slice(1, 3)).scores(h[1:3]), scores[1:3])
+    some = torch.arange(12).view(4, 3)
+    torch.testing.assert_close(nested.scores_of(h, some), scores.gather(1, some))

@@ -1,0 +1,123 @@
+"""The default recipe of network fc: a linear path in closed form, hidden layers beside it, votes and trees on top."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_array, random_array
+from torch.testing import assert_close
+
+import holobind as hb
+from holobind.data import Split
+from holobind.data.csr import normalise_rows
+from holobind.errors import OptionError
+from holobind.ridge_knn import rare_label_weights, solve_ridge
+from holobind.training import partial_fit
+
+
+@pytest.fixture(scope="module")
+def split():
+    rng = np.random.default_rng(0)
+    X = normalise_rows(csr_array(random_array((400, 50), density=0.1, format="csr", dtype=np.float32, rng=rng)))
+    scores = X @ rng.standard_normal((50, 90)).astype(np.float32)
+    return Split(X, csr_array((scores > 1.1).astype(np.float32)))
+
+
+def small(**options):
+    return hb.ModelConfig(network="fc", hidden=(8,), dim=32, **options)
+
+
+@pytest.fixture(scope="module")
+def model(split):
+    return hb.learn(split, small(), hb.TrainConfig(epochs=2))
+
+
+def test_the_linear_path_is_the_ridge_regression_on_all_rows(model, split):
+    ridge = model.metadata["ridge"]
+    Y = model.to_head_labels(split.Y)
+    weights = rare_label_weights(np.bincount(Y.indices, minlength=90), 0.1)
+    codebook = model.head.ridge_codebook()
+    expected = solve_ridge(split.X, Y, codebook, ridge["l2"], label_weights=weights, tolerance=1e-6).weights
+    found = model.network.linear_path()[0].detach()
+    assert float((found - expected).norm() / expected.norm()) < (ridge["tolerance"] or 1e-3)
+
+
+def test_fc_is_as_good_as_the_closed_form_on_data_that_a_linear_map_explains(model, split):
+    closed = hb.learn(split, hb.ModelConfig(dim=32)).evaluate(split)
+    found = model.evaluate(split)
+    assert found["P@5"] > closed["P@5"] - 3
+
+
+def test_a_hidden_layer_that_does_not_help_is_left_at_0(split):
+    found = hb.learn(split, small(), hb.TrainConfig(epochs=1, learning_rate=1e-9))
+    assert float(found.network.layers[-1].weight.detach().abs().max()) < 1e-6
+
+
+def test_training_does_not_change_the_solved_path_and_leaves_it_trainable(split, monkeypatch):
+    from holobind.training import loop
+
+    seen = []
+    original = loop.fit
+
+    def fit(model, *arguments, **options):
+        before = model.network.linear_skip.weight.detach().clone()
+        state = original(model, *arguments, **options)
+        seen.append(torch.equal(before, model.network.linear_skip.weight))
+        return state
+
+    monkeypatch.setattr(loop, "fit", fit)
+    found = hb.learn(split, small(knn_weight=0), hb.TrainConfig(epochs=2, learning_rate=0.1))
+    assert seen == [True]
+    assert found.network.linear_skip.weight.requires_grad
+    assert found.extra_scores is None
+
+
+def test_all_rows_vote_and_choices_are_in_the_metadata(model, split):
+    choice = model.metadata["extra_scores"]
+    assert choice["ndcg"] >= choice["ndcg_without"]
+    if choice["knn_weight"]:
+        assert len(model.extra_scores.row_offsets) == len(split) + 1
+    assert model.metadata["training"]["config"]["metric"] == "nDCG@5"
+
+
+def test_without_held_out_rows_settings_have_fixed_values(split):
+    found = hb.learn(split, small(), hb.TrainConfig(epochs=1, validation_fraction=0.0))
+    assert found.extra_scores.knn_weight == 0.75
+    assert not found.extra_scores.label_trees
+
+
+def test_rows_of_an_update_vote(split):
+    half = Split(split.X[:200], split.Y[:200])
+    found = hb.learn(half, small(knn_weight=1.0), hb.TrainConfig(epochs=1))
+    partial_fit(found, Split(split.X[200:], split.Y[200:]), small(knn_weight=1.0))
+    X, Y = found.extra_scores.training_rows()
+    np.testing.assert_allclose(X.toarray(), split.X.toarray(), atol=1e-3)
+    assert (Y.toarray() == split.Y.toarray()).all()
+
+
+@pytest.mark.parametrize("loss", ["softmax", "query"])
+def test_votes_are_an_option_of_every_loss(split, loss):
+    plain, voting = (
+        hb.learn(split, small(loss=loss, knn_weight=weight), hb.TrainConfig(epochs=1)) for weight in (None, 2.0)
+    )
+    assert plain.extra_scores is None
+    assert voting.extra_scores.knn_weight == 2.0
+    h = torch.randn(2, 8)
+    assert_close(plain.head.scores(h), voting.head.scores(h))
+
+
+def test_text_networks_vote_by_their_tokens():
+    words = ["red apple pie", "green pear", "red apple", "sour green pear pie"] * 10
+    Y = csr_array(np.eye(4, dtype=np.float32)[[0, 1, 0, 1] * 10])
+    config = hb.ModelConfig(network="cnn", embedding_dim=4, filters=2, hidden=(4,), knn_weight=50.0)
+    found = hb.learn(Split(csr_array((40, 0), dtype=np.float32), Y, words), config, hb.TrainConfig(epochs=1))
+    assert found.top_k(["red apple", "green pear"], 1)[1][:, 0].tolist() == [0, 1]
+
+
+def test_options_that_do_not_belong_together_are_refused():
+    for options in ({"head": "linear", "network": "fc"}, {"network": "cnn", "head": "linear"}):
+        with pytest.raises(OptionError, match="knn_weight belongs to"):
+            hb.ModelConfig(knn_weight=1.0, **options)
+    with pytest.raises(OptionError, match="label_trees belong to"):
+        hb.ModelConfig(network="lstm", label_trees=1)
+    with pytest.raises(OptionError, match="fixed label vectors"):
+        hb.ModelConfig(network="fc", loss="squares", trainable=("labels",))
