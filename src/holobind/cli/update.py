@@ -39,7 +39,7 @@ RefitTrees = Annotated[
     bool,
     typer.Option("--refit-trees", help="Fit trees anew, where the model has some; they stay as they are otherwise."),
 ]
-Rows = tuple[Any, list[list[str]] | list[list[int]]]  # inputs of a model, and the labels of each row
+Rows = tuple[Any, list[list[Any]]]  # inputs of a model, and the labels of each row
 
 
 @app.command()
@@ -221,13 +221,13 @@ def _joined(right: Rows | None, wrong: Rows | None) -> tuple[Any, list[Any], lis
     labels: list[Any] = list(right[1])
     rejected: list[list[Any]] = [[] for _ in texts]
     at = {text: i for i, text in enumerate(texts)}
-    for text, found in zip(*wrong, strict=True):
+    for text, found in zip(wrong[0], wrong[1], strict=True):
         if text not in at:
             at[text] = len(texts)
             texts.append(text)
             labels.append([])
             rejected.append([])
-        rejected[at[text]] += found
+        rejected[at[text]].extend(found)
     return texts, labels, rejected
 
 

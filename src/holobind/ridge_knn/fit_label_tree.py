@@ -267,7 +267,8 @@ def _pack(
     for entries in results:
         features, child, levels, scales, biases = _joined(entries)
         distinct, counts = np.unique(features, return_counts=True)
-        for part, array in zip(parts, (distinct, counts, child, levels, scales, biases), strict=True):
+        arrays: list[NDArray[np.generic]] = [distinct, counts, child, levels, scales, biases]
+        for part, array in zip(parts, arrays, strict=True):
             part.append(array)
     features, counts, child, levels, scales, biases = (np.concatenate(part) for part in parts)
     tree = LabelTree(
