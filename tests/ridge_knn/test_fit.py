@@ -210,7 +210,7 @@ def test_label_trees_are_learned_without_knn_and_refused_elsewhere():
     model = hb.learn(split, hb.ModelConfig(dim=16, knn_weight=0, label_trees=1))
     assert len(model.network.label_trees) == 1 and model.network.n_training_rows == 0
     for options in ({"head": "linear"}, {"codebook": "random"}, {"normalise": False}):
-        with pytest.raises(OptionError, match="label_trees belong to .*; got label_trees 1 with other options"):
+        with pytest.raises(OptionError, match=r"label_trees belong to .*; got label_trees 1 with other options"):
             hb.ModelConfig(**options, label_trees=1)
         hb.ModelConfig(**options, label_trees=0)
 
