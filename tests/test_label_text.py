@@ -36,10 +36,11 @@ def text_scores_by_definition(label_text, text, scores, labels):
 
 
 def test_text_scores_are_their_definition():
-    label_text, rng = LabelText.fit(label_texts(), corpus()[0]), np.random.default_rng(0)
-    texts = corpus(n=5, seed=3)[0]
-    scores = np.sort(rng.random((5, 7)).astype(np.float32))[:, ::-1] - np.float32(0.2)
-    labels = np.array([rng.permutation(N_LABELS)[:7] for _ in range(5)])
+    alike = [[f"{topic(i)} {subject(i % 5)}", *texts[1:]] for i, texts in enumerate(label_texts())]
+    label_text, rng = LabelText.fit(alike, corpus()[0]), np.random.default_rng(0)
+    texts = [f"{text} synonym{3 * i}" for i, text in enumerate(corpus(n=5, seed=3)[0])]
+    scores = np.sort(rng.random((5, 20)).astype(np.float32))[:, ::-1] - np.float32(0.5)
+    labels = np.array([rng.permutation(N_LABELS)[:20] for _ in range(5)])
     ((_, found, cosines),) = label_text.text_scores(label_text.rows(texts), scores, labels)
     wanted = [text_scores_by_definition(label_text, *row) for row in zip(texts, scores, labels, strict=True)]
     np.testing.assert_allclose(found, wanted, atol=1e-3)  # names of float16 have lengths of 1 but for 1e-3

@@ -508,7 +508,7 @@ def changed(name, position, value):
         (lambda header, tensors: header.pop("label_text"), "which no model has"),
         (lambda header, tensors: tensors.pop("label_text.idf"), "not a model as holobind writes them"),
         (replacing("label_text.words", torch.zeros(9, dtype=torch.uint8)), "label_text.words are damaged"),
-        (replacing("label_text.offsets", torch.zeros(2, 2, dtype=torch.int64)), "shape"),
+        (replacing("label_text.idf", torch.zeros(2, 2)), "shape"),
     ],
 )  # fmt: skip
 def test_senseless_label_texts_are_refused(tmp_path, change, message):

@@ -124,7 +124,8 @@ def summary(model: Model) -> str:
     """Network, head and training in one line of text."""
     closed_form = "ridge" in model.metadata and "training" not in model.metadata
     training = "closed form" if closed_form else f"{model.head.loss_name} loss"
-    return f"{model.network.describe()}, {model.head.describe()}, {training}"
+    extra = "" if model.extra_scores is None else f" with {model.extra_scores.describe()}"
+    return f"{model.network.describe()}{extra}, {model.head.describe()}, {training}"
 
 
 def validation(metadata: dict[str, Any]) -> dict[str, float]:

@@ -39,7 +39,7 @@ RefitTrees = Annotated[
     bool,
     typer.Option("--refit-trees", help="Fit trees anew, where the model has some; they stay as they are otherwise."),
 ]
-Rows = tuple[Any, list[list[str]] | list[list[int]]]  # inputs of a model, and the labels of each row
+Rows = tuple[Any, list[list[Any]]]  # inputs of a model, and the labels of each row
 
 
 @app.command()
@@ -227,7 +227,7 @@ def _joined(right: Rows | None, wrong: Rows | None) -> tuple[Any, list[Any], lis
             texts.append(text)
             labels.append([])
             rejected.append([])
-        rejected[at[text]] += found
+        rejected[at[text]].extend(found)
     return texts, labels, rejected
 
 

@@ -101,11 +101,8 @@ def add_rows(
     now = _Fitted.of(network)
     X = stored_precision(canonical_csr(checked_csr(X, "X", network.n_features).astype(np.float32, copy=False)))
     Y = binary_labels(checked_csr(Y, "Y"))
-    wrong: CsrArray = (
-        binary_labels(checked_csr(rejected, "rejected"))
-        if rejected is not None
-        else csr_array(Y.shape, dtype=np.float32)
-    )
+    none_rejected: CsrArray = from_arrays(np.empty(0, np.float32), NO_IDS, np.zeros(Y.shape[0] + 1, np.int64), Y.shape)
+    wrong = none_rejected if rejected is None else binary_labels(checked_csr(rejected, "rejected"))
     n, n_labels = len(now), Y.shape[1]
     if not (X.shape[0] == Y.shape[0] == wrong.shape[0] and n_labels == wrong.shape[1] >= network.n_labels):
         raise ShapeError(
