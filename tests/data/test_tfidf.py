@@ -191,7 +191,7 @@ def test_a_long_text_of_a_script_without_blanks_has_a_lead_of_eight_words():
 def test_analyzers_are_those_that_exist():
     assert Tfidf.fit(["howmuchdoespotatostarchaffectacheesesauce"] * 2)[0].analyzer == "char"
     assert Tfidf.fit(["how much does it affect"], analyzer="char")[0].analyzer == "char"
-    with pytest.raises(OptionError, match="tf-idf has the analyzers word, char, plain; got 'syllable'"):
+    with pytest.raises(OptionError, match="tf-idf has the analyzers word, prefix, char, plain; got 'syllable'"):
         Tfidf.fit(["a text"], analyzer="syllable")
 
 

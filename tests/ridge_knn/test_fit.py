@@ -209,8 +209,8 @@ def test_label_trees_are_learned_without_knn_and_refused_elsewhere():
     split = hb.data.Split(*rare_words())
     model = hb.learn(split, hb.ModelConfig(dim=16, knn_weight=0, label_trees=1))
     assert len(model.network.label_trees) == 1 and model.network.n_training_rows == 0
-    for options in ({"head": "linear"}, {"network": "fc"}, {"codebook": "random"}, {"normalise": False}):
-        with pytest.raises(OptionError, match="label_trees belong to the closed form"):
+    for options in ({"head": "linear"}, {"codebook": "random"}, {"normalise": False}):
+        with pytest.raises(OptionError, match=r"label_trees belong to .*; got label_trees 1 with other options"):
             hb.ModelConfig(**options, label_trees=1)
         hb.ModelConfig(**options, label_trees=0)
 
@@ -248,7 +248,7 @@ def test_a_smaller_tolerance_is_taken_only_if_rows_gain_with_the_knn_term(monkey
         assert searched[-1] == tolerance
 
 
-@pytest.mark.parametrize(("better", "worse", "taken"), [(9, 0, True), (2, 0, False), (60, 40, False), (80, 20, True)])
+@pytest.mark.parametrize(("better", "worse", "taken"), [(9, 0, True), (2, 0, False), (55, 40, False), (80, 20, True)])
 def test_a_gain_counts_if_it_is_large_and_no_chance(better, worse, taken):
     """Of 400 rows of one label, some are right only after, and some only before; 2 rows are 0.5 points."""
     codebook, Y = hb.OneHotCodebook(2, 2), csr_array(np.repeat(np.array([[1, 0]], np.float32), 400, axis=0))

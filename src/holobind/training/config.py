@@ -476,8 +476,8 @@ COMMAND_LINE_ONLY = {
     "max_uncompressed": "an argument of `data.load` and of `learn`",
 }
 ESTIMATOR_ONLY = {
-    "label_texts": "a file or texts; the command line has `--label-text`",
     "vectorizer": "an object of scikit-learn; the command line has `--analyzer`",
+    "label_texts": "a file or texts; the command line has `--label-text`",
     "threshold": "an option of `holobind predict`",
     "objective": "an option of `holobind predict`",
     "verbose": "the command line has progress on stderr, and `--quiet`",
