@@ -16,7 +16,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,7 +88,8 @@ def _copy_rows(V: FloatArray, levels: FloatArray, scales: FloatArray) -> None:
     levels[:], scales[:] = V, 1
 
 
-def _float_codes(W: torch.Tensor, bits: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _float_codes(blocks: Iterable[torch.Tensor], bits: int) -> tuple[torch.Tensor, torch.Tensor]:
+    W = torch.cat(list(blocks))
     return W.detach().float().contiguous().clone(), torch.full((len(W),), 2.0, dtype=torch.float16)
 
 
@@ -96,10 +97,18 @@ def _first_tree_of_all_rows(network: Callable[..., Any]) -> Callable[..., Any]:
     """`_Ridge.network` with a first label tree that is fitted again, to all rows."""
 
     def build(
-        self: Any, solution: Any, X: Any, Y: Any, choice: Any, forest: Any, trees: Any = (), weight: Any = 0.0
+        self: Any,
+        solution: Any,
+        X: Any,
+        Y: Any,
+        choice: Any,
+        forest: Any,
+        trees: Any = (),
+        weight: Any = 0.0,
+        update: bool = False,
     ) -> Any:
         trees = [fit.fit_label_tree(X, Y, seed=self.seed), *trees[1:]] if trees and weight else trees
-        return network(self, solution, X, Y, choice, forest, trees, weight)
+        return network(self, solution, X, Y, choice, forest, trees, weight, update)
 
     return build
 
@@ -177,7 +186,7 @@ ECONOMIES = {
             "weight bits",
             "2 or 4",
             {
-                f"{NETWORK}:quantise": _float_codes,
+                f"{NETWORK}:quantise_blocks": _float_codes,
                 f"{NETWORK}:dequantise": lambda codes, scales, dim, bits: codes,
                 f"{ENCODER}:unpack_levels": lambda codes, dim, bits: codes,
                 f"{ENCODER}:_quantised": lambda V: (np.ascontiguousarray(V), np.ones(len(V), np.float32)),

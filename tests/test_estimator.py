@@ -79,7 +79,7 @@ def test_a_vectoriser_of_scikit_learn_makes_the_features(tmp_path, vectoriser):
     X, y = texts()
     clf = clone(Classifier(text=True, l2=0.1, vectorizer=vectoriser)).fit(X, y)
     alone = Classifier(l2=0.1).fit(vectoriser.fit_transform(X), y)
-    np.testing.assert_allclose(clf.decision_function(X), alone.decision_function(vectoriser.transform(X)), atol=1e-5)
+    np.testing.assert_allclose(clf.decision_function(X), alone.decision_function(vectoriser.transform(X)), atol=1e-4)
     clf.save(tmp_path / "m")
     found = Classifier.load(tmp_path / "m")
     assert np.array_equal(found.decision_function(X), clf.decision_function(X))
@@ -377,7 +377,7 @@ def test_verbose_reports_on_stderr_and_otherwise_nothing_is_printed(capsys):
     assert capsys.readouterr() == ("", "")
     Classifier(network="fc", hidden=(8,), epochs=2, linear_skip=True, verbose=True).fit(X, Y)
     reported = capsys.readouterr()
-    assert reported.out == "" and reported.err.count("epoch ") == 2 and "P@1" in reported.err
+    assert reported.out == "" and reported.err.count("epoch ") == 2 and "nDCG@5" in reported.err
 
 
 # Portion by portion
@@ -387,7 +387,9 @@ def portions(X, Y, size=20):
     return [(X[a : a + size], Y[a : a + size]) for a in range(0, len(X), size)]
 
 
-@pytest.mark.parametrize("options", [{}, {"network": "fc", "hidden": (64,), "learning_rate": 0.01}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"network": "fc", "loss": "softmax", "hidden": (64,), "learning_rate": 0.01}], ids=str
+)
 def test_portions_are_learned_one_after_the_other(options):
     X, Y = points(800)
     test_X, test_Y = X[600:], Y[600:]

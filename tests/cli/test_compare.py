@@ -18,7 +18,7 @@ def test_all_trained_candidates_have_the_same_epochs(capsys, feature_data, tmp_p
     found = json.loads(out)
     assert code == 0 and found == json.loads((directory / "compare.json").read_text())
     assert [row["name"] for row in found["rows"]] == list(comparison.CANDIDATES)
-    assert [row["epochs"] for row in found["rows"]] == [4, 4, 4, None]
+    assert [row["epochs"] for row in found["rows"]] == [4, 4, 4, 4, None]
     assert (directory / "compare.png").read_bytes().startswith(b"\x89PNG")
     linear, *_, closed_form = found["rows"]
     assert "linear head" in linear["name"] and linear["output layer"] == 513 * 8

@@ -36,7 +36,7 @@ def test_a_file_that_is_no_model_is_a_one_line_error(capsys, text_data):
     [
         (
             {"network": "fc", "hidden": (16, 8)},
-            ("hidden layers of 16, 8", "holographic head of 8 labels", "softmax loss"),
+            ("hidden layers of 16, 8", "holographic head of 8 labels", "squares loss"),
         ),
         ({"network": "fc", "head": "linear"}, ("linear head of 8 labels", "bce loss")),
         ({"knn_weight": 0.0, "l2": 1.0}, ("linear network", "closed form")),

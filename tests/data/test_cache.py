@@ -174,7 +174,8 @@ import holobind as hb
 source, points, each = sys.argv[1], int(sys.argv[2]), 64
 def used():
     return next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmData"))
-configs = hb.ModelConfig(network="fc", hidden=(4,), dim=8), hb.TrainConfig(epochs=1, batch_size=2048, patience=0)
+config = hb.ModelConfig(network="fc", loss="softmax", hidden=(4,), dim=8)
+configs = config, hb.TrainConfig(epochs=1, batch_size=2048, patience=0)
 hb.learn(hb.data.synthetic("bibtex", scale=0.1).train, *configs)  # loads every library that training needs
 size = points * each * 8
 resource.setrlimit(resource.RLIMIT_DATA, (used() + size // 2,) * 2)

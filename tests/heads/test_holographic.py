@@ -130,7 +130,7 @@ def test_a_codebook_of_ones_own():
 
 
 def test_invalid_options_are_refused():
-    with pytest.raises(hb.OptionError, match="loss must be one of 'softmax', 'query'"):
+    with pytest.raises(hb.OptionError, match="loss must be one of 'softmax', 'squares', 'query'"):
         hb.HolographicHead(H, N, D, loss="hinge")
     with pytest.raises(hb.OptionError, match="codebook must be one of 'orbit', 'random', 'one_hot', 'naive'"):
         hb.HolographicHead(H, N, D, "dense")

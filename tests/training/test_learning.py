@@ -274,10 +274,13 @@ def test_updates_of_the_closed_form_are_averaged_by_their_rows(options):
         ({"head": "softmax"}, "head must be one of holographic, linear; got 'softmax'"),
         (
             {"loss": "hinge"},
-            "loss must be one of ridge, softmax, query, query-abs, regression, bce, or None to have it chosen",
+            "loss must be one of ridge, softmax, squares, query, query-abs, regression, bce, or None to have it chosen",
         ),
         ({"codebook": "dense"}, "codebook must be one of orbit, random, naive; got 'dense'"),
-        ({"loss": "bce"}, "a holographic head has the losses ridge, softmax, query, query-abs, regression; got 'bce'"),
+        (
+            {"loss": "bce"},
+            "a holographic head has the losses ridge, softmax, squares, query, query-abs, regression; got 'bce'",
+        ),
         ({"head": "linear", "loss": "query"}, "a linear head has the losses ridge, bce, softmax; got 'query'"),
         ({"network": "fc", "loss": "ridge"}, "the ridge loss is solved for network 'linear'; got network 'fc'"),
         ({"dim": 0}, "dim must be a whole number from 1 to .*, or None to have it chosen; got 0"),

@@ -22,7 +22,6 @@ from holobind.cli.arguments import (
     TextField,
     load_for,
 )
-from holobind.cli.batch import PredictionJob, batch_files, output_files, predict_files, predict_with_ray
 from holobind.cli.label_options import Exclude, LabelOptions, Only, read_labels
 from holobind.cli.terminal import claim_outputs, print_json, print_rich, progress
 from holobind.errors import OptionError
@@ -193,6 +192,8 @@ def predict(
 
         holobind predict model.safetensors new_files/ --out labels/ --ray --workers 8
     """
+    from holobind.cli.batch import PredictionJob, batch_files, output_files, predict_files, predict_with_ray
+
     if math.isnan(threshold):
         raise OptionError("--threshold must be a number; got nan")
     job = PredictionJob(

@@ -21,7 +21,7 @@ from torch import Tensor
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.codebooks import OrbitCodebook
 from holobind.data.batches import ExampleRows, Examples, prediction_batches
-from holobind.data.csr import binary_labels, normalise_rows
+from holobind.data.csr import binary_labels, is_mapped, normalise_rows, normalise_rows_in_file
 from holobind.heads import HolographicHead
 from holobind.model import MAX_BATCH_ROWS, Model
 from holobind.networks import FC
@@ -108,8 +108,9 @@ class SolvedPath:
 
 def solved_path(model: Model, X: CsrArray, Y: CsrArray, config: ModelConfig, on_progress: Any = None) -> SolvedPath:
     """The linear path of an untrained model, whose weights are 0, for rows of features."""
-    rows = normalise_rows(X) if config.normalise else X
-    path = SolvedPath(model, rows, model.to_head_labels(binary_labels(Y)), config, on_progress)
+    if config.normalise:
+        X = normalise_rows_in_file(X) if is_mapped(X) else normalise_rows(X)
+    path = SolvedPath(model, X, model.to_head_labels(binary_labels(Y)), config, on_progress)
     if isinstance(model.head, HolographicHead):
         model.head.set_label_weights(torch.from_numpy(path._label_weights(path.Y)))
     return path
