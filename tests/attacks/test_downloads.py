@@ -201,6 +201,19 @@ def test_an_archive_of_very_many_files_is_refused(tmp_path, monkeypatch):
         unpack(tmp_path / "archive", tmp_path / "out")
 
 
+def test_a_file_without_a_name_in_an_archive_is_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "archive", "w") as archive:
+        archive.writestr("x", b"content")
+    named = (tmp_path / "archive").read_bytes()
+    central = named.rindex(b"PK\x01\x02")  # the directory: 46 bytes, then the name
+    end = central + 46
+    nameless = named[: central + 28] + b"\0\0" + named[central + 30 : end] + named[end + 1 :]
+    size = nameless.rindex(b"PK\x05\x06") + 12  # the size of the directory, one byte less
+    (tmp_path / "archive").write_bytes(nameless[:size] + (46).to_bytes(4, "little") + nameless[size + 4 :])
+    with pytest.raises(DataError, match="a file in it has no name; the archive is refused"):
+        unpack(tmp_path / "archive", tmp_path / "out")
+
+
 def test_a_pipe_as_the_archive_is_refused(server, tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(DataError, match="a pipe or a device"):

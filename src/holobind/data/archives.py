@@ -62,6 +62,8 @@ def _zip_members(archive: Path, max_uncompressed: int | None) -> Iterator[tuple[
     with zipfile.ZipFile(archive) as zip_file:
         check_members(zip_file, archive, max_uncompressed)
         for member in zip_file.infolist():
+            if not member.filename:
+                raise DataError(f"{archive}: a file in it has no name; the archive is refused")
             mode = member.external_attr >> 16
             if S_IFMT(mode) and not S_ISREG(mode) and not S_ISDIR(mode):
                 raise _special_file(archive, member.filename)
