@@ -300,7 +300,10 @@ class Kills:
             os.killpg(process.pid, signal.SIGKILL)
             return "the run did not end after one of its processes was killed"
         self.counts["killed" if process.returncode else "ended"] += 1
-        problem = "a failed run left a model" if out.exists() and process.returncode else ""
+        problem = ""
+        if process.returncode and out.exists():  # killed after the model was written: it must be whole
+            code, _, err, _ = Run("inspect", str(out)).end()
+            problem = f"a failed run left a model that cannot be read: {err[-300:]}" if code else ""
         self._left(out.name)  # a checkpoint, from which the run could be resumed
         return problem
 
