@@ -28,13 +28,15 @@ from accuracy.common import take_rows
 from holobind_paper.datasets import data_folder
 
 import holobind as hb
+from holobind._processes import ALONE
 from holobind.data import Split
 from holobind.data.csr import normalise_rows
 from holobind.data.holdout import group_ids
 from holobind.data.python_calls import STDLIB, _modules, functions, package_of, split_of
 from holobind.metrics import ndcg_at_k
-from holobind.ridge_knn import fit
-from holobind.ridge_knn.fit import KnnChoice, fit_ridge_knn
+from holobind.ridge_knn import KnnChoice, fit, fit_ridge_knn
+from holobind.ridge_knn.knn_choice import choose_knn, held_out_outputs
+from holobind.ridge_knn.sharded_rows import ShardedRows
 
 DATASETS = ("debian-depends", "python-calls")
 L2_FACTORS = (0.3, 1.0, 3.0)  # around the chosen penalties
@@ -96,10 +98,11 @@ def run(train: Split, test: Split, groups: list[str], dim: int, seed: int) -> di
         best = max(best, (float(tested), fitted.solution.l2, *_powers(network)))
     ridge = fit._Ridge(network.codebook(), network.rare_label_boost, seed, None)
     trial = KnnChoice(0.0, 2.0, 1.0, 0.0)
+    rows = ShardedRows(X, train.Y, np.arange(X.shape[0]), ALONE)
     for l2 in sorted(penalties):
         solution = ridge.solve(X, train.Y, l2, fits["rows"].solution.tolerance)
-        outputs = fit._held_out_outputs(ridge.network(solution, X, train.Y, trial, None), X_test, test.Y, True)
-        choice, _ = fit._choose_knn(ridge.codebook, [outputs], None)
+        outputs = held_out_outputs(ridge.network(solution, X, train.Y, trial, None), rows, X_test, test.Y, True)
+        choice, _ = choose_knn(ridge.codebook, [outputs], None)
         best = max(best, (choice.ndcg or 0.0, l2, choice.knn_weight, choice.similarity_power, choice.idf_power))
     names = ("nDCG@5", "l2", "knn_weight", "similarity_power", "idf_power")
     found["best on test"] = {name: round(value, 3) for name, value in zip(names, best, strict=True)}

@@ -14,7 +14,7 @@ from holobind.data.csr import normalise_rows
 from holobind.errors import OptionError
 from holobind.heads.added_scores import AddedScores
 from holobind.metrics import ndcg_at_k
-from holobind.ridge_knn import KnnChoice, fit, fit_ridge_knn, label_tree, tree_choice
+from holobind.ridge_knn import KnnChoice, fit, fit_ridge_knn, knn_choice, label_tree, tree_choice
 from holobind.ridge_knn import ridge as ridge_module
 from holobind.ridge_knn.fit_forest import N_TREES
 from holobind.ridge_knn.fit_label_tree import fit_label_tree
@@ -25,15 +25,15 @@ def test_the_best_choice_that_was_tried_is_taken():
     tried = {(c.idf_power, c.similarity_power, c.knn_weight, c.forest_weight): c.ndcg for c in found.validation}
     network = found.network
     chosen = tried[network.idf_power, network.similarity_power, network.knn_weight, network.forest_weight]
-    assert chosen >= max(c.ndcg for c in found.validation if c.idf_power == network.idf_power) - fit.KNN_NOISE
-    assert max(tried.values()) - chosen <= fit.MIN_IDF_GAIN
+    assert chosen >= max(c.ndcg for c in found.validation if c.idf_power == network.idf_power) - knn_choice.KNN_NOISE
+    assert max(tried.values()) - chosen <= knn_choice.MIN_IDF_GAIN
 
 
 def test_a_given_weight_is_kept_and_powers_are_chosen_with_it():
     found = fit_ridge_knn(*clustered(n=200), knn_weight=0.3)
     assert found.network.knn_weight == 0.3
     assert {choice.knn_weight for choice in found.validation} == {0.3}
-    assert len(found.validation) == len(fit.IDF_POWERS) * len(fit.SIMILARITY_POWERS)
+    assert len(found.validation) == len(knn_choice.IDF_POWERS) * len(knn_choice.SIMILARITY_POWERS)
 
 
 @pytest.mark.parametrize("dim", [None, 8, 150])
@@ -110,9 +110,9 @@ def test_a_forest_is_fitted_where_it_helps_and_features_are_few():
     X, Y = parity(n=3000)
     found = fit_ridge_knn(X, Y)
     network = found.network
-    assert network.forest_weight == fit.FOREST_WEIGHT and network.forest.n_trees == N_TREES
+    assert network.forest_weight == knn_choice.FOREST_WEIGHT and network.forest.n_trees == N_TREES
     scores = {c.forest_weight: c.ndcg for c in found.validation if c.knn_weight == network.knn_weight}
-    assert scores[fit.FOREST_WEIGHT] > scores[0]
+    assert scores[knn_choice.FOREST_WEIGHT] > scores[0]
     assert fit_ridge_knn(X, Y, knn_weight=0.0).network.forest is None
     noise = csr_array((np.random.default_rng(0).random(Y.shape) < 0.3).astype(np.float32))
     assert fit_ridge_knn(X, noise).network.forest is None
@@ -256,7 +256,7 @@ def test_a_gain_counts_if_it_is_large_and_no_chance(better, worse, taken):
     before, after = right.repeat(400, 1), right.repeat(400, 1)
     before[:better], after[400 - worse :] = wrong, wrong
     validated = [
-        fit._Validated(KnnChoice(0.0, 2.0, 0.0, 0.0), outputs=[fit._HeldOutOutputs(Y, v, {}, None, {})])
+        fit._Validated(KnnChoice(0.0, 2.0, 0.0, 0.0), outputs=[knn_choice.HeldOutOutputs(Y, v, {}, None, {})])
         for v in (before, after)
     ]
     assert fit._gains(codebook, *validated) == taken
@@ -265,12 +265,14 @@ def test_a_gain_counts_if_it_is_large_and_no_chance(better, worse, taken):
 def test_of_weights_that_cannot_be_told_apart_the_usual_one_is_taken():
     """Residuals of 0 change nothing, so all weights are equal."""
     codebook, Y = hb.OneHotCodebook(6, 6), csr_array(np.eye(6, dtype=np.float32))
-    residuals = {(idf, power): torch.zeros(6, 6) for idf in fit.IDF_POWERS for power in fit.SIMILARITY_POWERS}
-    outputs = [fit._HeldOutOutputs(Y, torch.eye(6), residuals, None, {})]
-    assert fit._choose_knn(codebook, outputs, None)[0].knn_weight == fit.MIDDLE_KNN_WEIGHT
+    residuals = {
+        (idf, power): torch.zeros(6, 6) for idf in knn_choice.IDF_POWERS for power in knn_choice.SIMILARITY_POWERS
+    }
+    outputs = [knn_choice.HeldOutOutputs(Y, torch.eye(6), residuals, None, {})]
+    assert knn_choice.choose_knn(codebook, outputs, None)[0].knn_weight == knn_choice.MIDDLE_KNN_WEIGHT
     residuals = {powers: torch.ones(6, 6) - 2 * torch.eye(6) for powers in residuals}  # which harm
-    outputs = [fit._HeldOutOutputs(Y, torch.eye(6), residuals, None, {})]
-    assert fit._choose_knn(codebook, outputs, None)[0].knn_weight < fit.MIDDLE_KNN_WEIGHT
+    outputs = [knn_choice.HeldOutOutputs(Y, torch.eye(6), residuals, None, {})]
+    assert knn_choice.choose_knn(codebook, outputs, None)[0].knn_weight < knn_choice.MIDDLE_KNN_WEIGHT
 
 
 def test_model_config_uses_knn_by_default_and_only_where_it_can():
@@ -329,8 +331,11 @@ def test_the_estimate_is_the_score_of_the_choice():
 def test_settings_are_scored_among_candidates_as_among_all_labels(monkeypatch):
     X, Y = rare_words(n=1500, f=300, labels=200)
     scores = []
-    for n_candidates in (fit.N_CANDIDATES, Y.shape[1]):  # with as many candidates as labels, all labels are searched
-        monkeypatch.setattr(fit, "N_CANDIDATES", n_candidates)
+    for n_candidates in (
+        knn_choice.N_CANDIDATES,
+        Y.shape[1],
+    ):  # with as many candidates as labels, all labels are searched
+        monkeypatch.setattr(knn_choice, "N_CANDIDATES", n_candidates)
         found = fit_ridge_knn(X, Y, dim=64, label_trees=0)
         scores.append({(c.idf_power, c.similarity_power, c.knn_weight): c.ndcg for c in found.validation})
     assert scores[0].keys() == scores[1].keys()

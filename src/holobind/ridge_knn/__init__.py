@@ -4,7 +4,7 @@ ridge         ridge regression onto sums of label vectors
 knn_index     search for the nearest training rows
 forest        trees of quantised linear splits; `fit_forest` trains them
 label_tree    trees of linear classifiers over labels; `fit_label_tree` fits them, `tree_choice` weighs them
-fit           all of it from data: the penalty, the neighbours, the trees
+fit           all of it from data: the penalty, the neighbours (`knn_choice`), the trees
 update        more rows and labels, or fewer, without another fit; `update_state` is what that needs
 estimate      the score on held-out rows with its interval, and near-duplicates
 extra_scores  votes of neighbours and label trees beside any trained network; `extra_choice` chooses them
@@ -18,8 +18,9 @@ from holobind.ridge_knn.encoder import rare_label_weights
 from holobind.ridge_knn.estimate import HeldOut
 from holobind.ridge_knn.extra_choice import ExtraChoice, choose_extra_scores, default_choice
 from holobind.ridge_knn.extra_scores import ExtraScores, feature_rows
-from holobind.ridge_knn.fit import KnnChoice, RidgeKnnFit, default_knn_dim, fit_ridge_knn
+from holobind.ridge_knn.fit import RidgeKnnFit, default_knn_dim, fit_ridge_knn
 from holobind.ridge_knn.forest import Forest
+from holobind.ridge_knn.knn_choice import KnnChoice
 from holobind.ridge_knn.knn_index import KnnIndex
 from holobind.ridge_knn.label_tree import LabelTree
 from holobind.ridge_knn.network import RidgeKnn

@@ -14,8 +14,8 @@ from holobind.heads import Head
 from holobind.heads.added_scores import AddedScores
 from holobind.metrics import ndcg_at_k
 from holobind.ridge_knn.extra_scores import ExtraScores, padded, sum_votes, unpadded, weighted_labels
-from holobind.ridge_knn.fit import IDF_POWERS, MIDDLE_KNN_WEIGHT, MIN_IDF_GAIN, SIMILARITY_POWERS
 from holobind.ridge_knn.fit_label_tree import fit_label_tree
+from holobind.ridge_knn.knn_choice import IDF_POWERS, MIDDLE_KNN_WEIGHT, MIN_IDF_GAIN, SIMILARITY_POWERS
 from holobind.ridge_knn.knn_index import N_NEIGHBOURS, KnnIndex
 from holobind.ridge_knn.label_tree import LabelTree, search_trees
 from holobind.ridge_knn.tree_choice import DEFAULT_TREE_WEIGHT, MIN_TREE_GAIN, N_LABEL_TREES, TREE_WEIGHTS

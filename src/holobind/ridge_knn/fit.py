@@ -13,13 +13,9 @@ The steps, on rows of norm 1:
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
-from itertools import product
 from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
-from scipy.sparse import vstack
 from torch import Tensor
 
 from holobind._processes import ALONE, Processes
@@ -29,13 +25,20 @@ from holobind.codebooks import Codebook, OrbitCodebook
 from holobind.data.csr import binary_labels, canonical_csr, checked_csr, column_counts, take_rows
 from holobind.data.holdout import MAX_HELD_OUT_ROWS, folds, holdout
 from holobind.errors import OptionError
-from holobind.metrics import ndcg_at_k, ndcg_of_rows
-from holobind.ridge_knn.candidates import Candidates
-from holobind.ridge_knn.encoder import Encoder, rare_label_weights
-from holobind.ridge_knn.estimate import NEAR_DUPLICATE_COSINE, Estimate, HeldOut, estimate, nearest_cosines
+from holobind.metrics import ndcg_of_rows
+from holobind.ridge_knn.encoder import rare_label_weights
+from holobind.ridge_knn.estimate import NEAR_DUPLICATE_COSINE, Estimate, HeldOut, estimate
 from holobind.ridge_knn.fit_forest import fit_forest
 from holobind.ridge_knn.fit_label_tree import fit_label_tree
 from holobind.ridge_knn.forest import MAX_FEATURES, Forest
+from holobind.ridge_knn.knn_choice import (
+    FOREST_WEIGHT,
+    HeldOutOutputs,
+    KnnChoice,
+    choose_knn,
+    held_out_outputs,
+    joined_outputs,
+)
 from holobind.ridge_knn.label_tree import LabelTree, search_trees
 from holobind.ridge_knn.network import MAX_LABEL_TREES, WEIGHT_BLOCK_ROWS, RidgeKnn, default_codebook
 from holobind.ridge_knn.ridge import DEFAULT_MEMORY, RidgeSolution, solve_ridge
@@ -59,33 +62,12 @@ L2_SEARCH_DIM = 128  # of the codebook for the choice of l2, where labels are mo
 
 MIN_ROWS_TO_VALIDATE = 6
 MAX_ROWS_FOR_FOLDS = 999  # up to here every row is held out in one of the folds; above, there is one hold-out
-IDF_POWERS = (0.0, 0.5)
-MIN_IDF_GAIN = 0.25  # points of nDCG@5 by which an idf power above 0 must be better
-SIMILARITY_POWERS = (1.0, 2.0, 4.0, 8.0)
-KNN_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
 # With the kNN term, a smaller tolerance must be better by so many points of nDCG@5, and by so many standard errors.
 MIN_TOLERANCE_GAIN_WITH_KNN, GAIN_ERRORS = 0.5, 2.0
-N_CANDIDATES = 32  # labels of a row, by each of three typical settings, among which others rank where labels are many
-KNN_NOISE = 0.1  # points of nDCG@5, less than the standard error, by which a knn_weight must be worse to be out
-MIDDLE_KNN_WEIGHT = 0.75  # with which idf_power and similarity_power are chosen
 
 MIN_ROWS_FOR_FOREST = 1000
 MIN_ROWS_PER_FEATURE = 8  # for a forest
 N_TRIAL_TREES = 10
-FOREST_WEIGHT = 0.5
-# With a forest these two are fixed: the best ones with ten trees are not the best ones with all trees.
-FOREST_SIMILARITY_POWER, FOREST_KNN_WEIGHT = 6.0, 0.75
-
-
-@dataclass(frozen=True)
-class KnnChoice:
-    """Settings of the kNN term and the forest, and their nDCG@5 on held-out rows in percent (None: not validated)."""
-
-    idf_power: float
-    similarity_power: float
-    knn_weight: float
-    forest_weight: float
-    ndcg: float | None = None
 
 
 @dataclass(frozen=True)
@@ -201,7 +183,7 @@ def fit_ridge_knn(
             np.diff(Y.indptr)[kept].any() for kept, _ in splits
         )
         fitted = _validate(ridge, X, Y, splits, l2, knn_weight, try_forest, groups)
-        v, Y_held = _joined(fitted.outputs, fitted.choice)
+        v, Y_held = joined_outputs(fitted.outputs, fitted.choice)
         found, added = [], None
         for kept, held in splits if try_trees else ():
             trees = [ridge.label_tree(take_rows(X, kept), take_rows(Y, kept), seed)]
@@ -347,7 +329,7 @@ class _Validated:
 
     choice: KnnChoice
     knn_validation: list[KnnChoice] = field(default_factory=list)
-    outputs: "list[_HeldOutOutputs]" = field(default_factory=list)
+    outputs: list[HeldOutOutputs] = field(default_factory=list)
     solution: RidgeSolution | None = None
     l2_validation: list[tuple[float, float]] = field(default_factory=list)
 
@@ -360,34 +342,6 @@ class _Validated:
     def step(self, l2: float | None) -> tuple[float | None, float | None]:
         """The chosen penalty and tolerance, or what is given where nothing was validated."""
         return (l2, None) if self.solution is None else (self.solution.l2, self.solution.tolerance)
-
-
-@dataclass(frozen=True)
-class _HeldOutOutputs:
-    """The terms of a network's output for held-out rows, of which the output of any `KnnChoice` is a sum.
-
-    Y                  the labels of the rows
-    linear             x W + b
-    residuals          mean residuals of the neighbours, by idf_power and similarity_power
-    forest             the mean leaf value of the trees, if there are any
-    forest_residuals   mean residuals with a forest, by idf_power: without rows that have few features
-    nearest            cosines of the rows with their nearest kept rows, if these were searched
-    """
-
-    Y: CsrArray
-    linear: Tensor
-    residuals: dict[tuple[float, float], Tensor]
-    forest: Tensor | None
-    forest_residuals: dict[float, Tensor]
-    nearest: NDArray[np.float64] | None = None
-
-    def output(self, choice: KnnChoice) -> Tensor:
-        """Shapes: -> (n, d)"""
-        if choice.forest_weight and self.forest is not None:
-            knn = choice.knn_weight * self.forest_residuals.get(choice.idf_power, torch.zeros(()))
-            return (self.linear + knn) * (1 - choice.forest_weight) + self.forest
-        powers = choice.idf_power, choice.similarity_power
-        return self.linear + choice.knn_weight * self.residuals[powers] if choice.knn_weight else self.linear
 
 
 def _validate(
@@ -420,8 +374,8 @@ def _validate(
             # A forest has few features, and its leaves need all rows.
             rows = ShardedRows(X, Y, kept, ALONE if try_forest else ridge.processes)
             network = ridge.network(start, rows.X, rows.Y, trial, forest)
-            outputs.append(_held_out_outputs(network, rows, take_rows(X, held), take_rows(Y, held), knn_weight != 0))
-        choice, tried = _choose_knn(ridge.codebook, outputs, knn_weight)
+            outputs.append(held_out_outputs(network, rows, take_rows(X, held), take_rows(Y, held), knn_weight != 0))
+        choice, tried = choose_knn(ridge.codebook, outputs, knn_weight)
         found = _Validated(choice, tried, outputs, start, searched.validation)
         if best is None or _gains(ridge.codebook, best, found):
             best = found
@@ -432,7 +386,7 @@ def _validate(
 def _gains(codebook: Codebook, before: _Validated, after: _Validated) -> bool:
     """Whether nDCG@5 of held-out rows gains enough, and more than chance would explain."""
     k = min(5, codebook.n_labels)
-    outputs = [_joined(validated.outputs, validated.choice) for validated in (before, after)]
+    outputs = [joined_outputs(validated.outputs, validated.choice) for validated in (before, after)]
     scores = [ndcg_of_rows(Y, codebook.top_k(v, k)[1].numpy()) for v, Y in outputs]
     gains = scores[1] - scores[0]
     error = gains.std() / len(gains) ** 0.5
@@ -448,77 +402,3 @@ def _folds(n: int, seed: int, groups: IntArray | None = None) -> list[tuple[RowI
     """(kept, held) rows: the folds of cross-validation with few rows, else one hold-out."""
     n_held = min(MAX_HELD_OUT_ROWS, n // 5)
     return list(folds(n, n_held, seed, groups)) if n <= MAX_ROWS_FOR_FOLDS else [holdout(n, n_held, seed, groups)]
-
-
-def _held_out_outputs(
-    network: RidgeKnn, rows: ShardedRows, X: CsrArray, Y: CsrArray, with_knn: bool
-) -> _HeldOutOutputs:
-    """Outputs of held-out rows; `network` stores this process's share of the kept rows."""
-    encoder = Encoder(network, with_knn=False, label_counts=rows.label_counts)
-    n = X.shape[0]
-    linear = torch.from_numpy(encoder.sum_terms([encoder.linear_term(X)], n, 1.0))
-    forest = None if encoder.forest is None else torch.from_numpy(encoder.sum_terms([encoder.forest_term(X)], n))
-    residuals, forest_residuals, nearest = {}, {}, None
-    for idf_power in IDF_POWERS if with_knn else ():
-        if search := encoder.build_knn_search(idf_power, with_forest=False, feature_counts=rows.feature_counts()):
-            neighbours = rows.nearest(search(X))
-            if nearest is None:  # without idf weights
-                found, is_own = rows.local(neighbours[1][:, 0])
-                nearest = rows.processes.sum(np.where(is_own, nearest_cosines(X, encoder.X, found), 0.0))
-            for similarity_power in SIMILARITY_POWERS:
-                term = encoder.knn_term(neighbours, similarity_power, 1.0, rows.local)
-                residual = rows.processes.sum(encoder.sum_terms([term], n))
-                residuals[idf_power, similarity_power] = torch.from_numpy(residual)
-        if forest is not None and (search := encoder.build_knn_search(idf_power, with_forest=True)):
-            term = encoder.knn_term(search(X), FOREST_SIMILARITY_POWER, 1.0)
-            forest_residuals[idf_power] = torch.from_numpy(encoder.sum_terms([term], n))
-    return _HeldOutOutputs(Y, linear, residuals, forest, forest_residuals, nearest)
-
-
-def _joined(outputs: list[_HeldOutOutputs], choice: KnnChoice) -> tuple[Tensor, CsrArray]:
-    """The outputs of held-out rows with a choice, and their labels.  Shapes: -> (n, d), (n, L)"""
-    return torch.cat([fold.output(choice) for fold in outputs]), vstack([fold.Y for fold in outputs], format="csr")
-
-
-def _choose_knn(
-    codebook: Codebook, outputs: list[_HeldOutOutputs], knn_weight: float | None
-) -> tuple[KnnChoice, list[KnnChoice]]:
-    """Choose idf_power and similarity_power at a middle knn_weight, then knn_weight or the forest: the best, all tried.
-
-    knn_weight   the given one, or None to choose it
-    """
-    Y = vstack([fold.Y for fold in outputs], format="csr")
-    tried: dict[KnnChoice, float] = {}
-    k = min(5, codebook.n_labels)
-
-    def output(choice: KnnChoice) -> Tensor:
-        return torch.cat([fold.output(choice) for fold in outputs])
-
-    label_candidates: Candidates | None = None
-    if codebook.n_labels > max(codebook.dim, N_CANDIDATES) and outputs[0].forest is None:
-        typical = [KnnChoice(idf_power, 2.0, MIDDLE_KNN_WEIGHT, 0.0) for idf_power in IDF_POWERS]
-        typical = [KnnChoice(0.0, 2.0, 0.0, 0.0), *(typical if outputs[0].residuals else ())]
-        label_candidates = Candidates(torch.cat([codebook.top_k(output(each), N_CANDIDATES)[1] for each in typical], 1))
-
-    def ndcg(choice: KnnChoice) -> float:
-        if choice not in tried:
-            v = output(choice)
-            if label_candidates is None:
-                ranked = codebook.top_k(v, k)[1]
-            else:
-                ranked = label_candidates.best(label_candidates.scores(codebook, v), k)
-            tried[choice] = float(ndcg_at_k(Y, ranked.numpy())[-1])
-        return tried[choice]
-
-    middle = MIDDLE_KNN_WEIGHT if knn_weight is None else knn_weight
-    powers = [KnnChoice(idf, power, middle, 0.0) for idf, power in product(IDF_POWERS, SIMILARITY_POWERS)]
-    best = max(powers, key=lambda choice: ndcg(choice) - MIN_IDF_GAIN * (choice.idf_power > 0))
-    candidates = [replace(best, knn_weight=each) for each in (KNN_WEIGHTS if knn_weight is None else (knn_weight,))]
-    if outputs[0].forest is not None:
-        forest_knn_weight = FOREST_KNN_WEIGHT if knn_weight is None else knn_weight
-        candidates.append(KnnChoice(best.idf_power, FOREST_SIMILARITY_POWER, forest_knn_weight, FOREST_WEIGHT))
-    best = max(candidates, key=ndcg)
-    if not best.forest_weight:  # of weights that cannot be told apart, the usual one
-        close = [each for each in candidates if not each.forest_weight and ndcg(each) >= ndcg(best) - KNN_NOISE]
-        best = min(close, key=lambda choice: abs(choice.knn_weight - MIDDLE_KNN_WEIGHT))
-    return replace(best, ndcg=tried[best]), [replace(choice, ndcg=score) for choice, score in tried.items()]
