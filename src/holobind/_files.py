@@ -24,7 +24,7 @@ PART_NAME = re.compile(r"\.holobind-(\d{1,10})-[0-9a-f]{16}\.part")
 STALE_PART_SECONDS = (
     3600.0  # after which a part without a lock is removed, even if a process has the number of its writer
 )
-LOCK_CONTENT = re.compile(rb"(\d{1,10}\n)?")  # the number of the process
+LOCK_CONTENT = re.compile(rb"(\d{1,10}\n?)?")  # the number of the process; a killed one may have written a part of it
 MAX_LOCK_FILE_BYTES = 16  # a longer file is not a lock of holobind
 STANDARD_STREAMS = {1: "standard output", 2: "standard error"}
 SPECIAL_FILES = {

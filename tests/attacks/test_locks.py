@@ -108,6 +108,14 @@ def test_a_file_of_the_user_with_the_name_of_a_lock_is_left_alone(capsys, datase
     assert (lock.lstat().st_mode, lock.read_text() if lock.is_file() else None) == before
 
 
+@pytest.mark.parametrize("left", [b"", b"12", b"12345\n"])
+def test_a_run_that_was_killed_while_it_wrote_its_lock_locks_nothing(tmp_path, left):
+    (tmp_path / "m.lock").write_bytes(left)
+    with _files.exclusive(tmp_path / "m"):
+        assert (tmp_path / "m.lock").read_text() == f"{os.getpid()}\n"
+    assert not (tmp_path / "m.lock").exists()
+
+
 def test_an_error_releases_the_lock(capsys, tmp_path):
     for _ in range(2):
         result = run(capsys, "train", tmp_path / "nothing", "--out", tmp_path / "m")
