@@ -1,6 +1,7 @@
 """Fixtures and settings shared by all tests."""
 
 import math
+import signal
 
 import pytest
 import torch
@@ -11,6 +12,10 @@ from holobind.cli import terminal
 
 settings.register_profile("holobind", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("holobind")
+
+# A shell starts background jobs with Ctrl-C ignored, and processes of the tests would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")
