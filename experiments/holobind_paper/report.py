@@ -88,7 +88,7 @@ def _datasets_run(found: dict[str, Any]) -> list[str]:
             trained = (
                 sum(n for setup, n in seeds.items() if setup not in BASELINES) if isinstance(seeds, dict) else seeds
             )
-            if trained or "P@5" in row:
+            if trained or row.get("P@5"):
                 names[row["dataset"]] = None
     return list(names)
 
