@@ -124,6 +124,7 @@ def train(
     from holobind.data.formats import input_files
     from holobind.data.label_texts import read_label_texts, with_label_texts
     from holobind.data.text_files import read_lines
+    from holobind.ridge_knn.fit_checkpoint import remove_checkpoint
 
     config, train_config = split_options({name: _parse(OPTIONS[name], value) for name, value in options.items()})
     checkpoint = Path(f"{out}.checkpoint")
@@ -132,8 +133,11 @@ def train(
         outputs["the checkpoint"] = checkpoint
     inputs = input_files(data) + [Path(file) for file in (config.word_vectors, groups, label_text) if file]
     began = time.perf_counter()
+    if checkpoint.exists() and checkpoint.is_dir() != config.closed_form:
+        kind = "a network" if config.closed_form else "the closed form"
+        raise FileError(f"{checkpoint} belongs to an interrupted run of {kind}; finish that run, or remove it")
     with claim_outputs(outputs, inputs), progress() as report:
-        if checkpoint.exists() and not resume and not config.closed_form:
+        if checkpoint.exists() and not resume:
             raise FileError(f"{checkpoint} belongs to an interrupted run; continue it with --resume, or remove it")
         group_names = None if groups is None else read_lines(groups, max_uncompressed)
         if label_language is not None and label_text is None:
@@ -185,7 +189,9 @@ def train(
                 groups=group_names,
                 label_texts=None if matched is None else matched.texts,
             )
-        except TrainingInterrupted as stopped:
+        except (TrainingInterrupted, KeyboardInterrupt) as stopped:
+            if not checkpoint.exists():
+                raise
             raise interrupted(
                 f"stopped; {checkpoint} holds the run: repeat the command with --resume to continue"
             ) from stopped
@@ -204,7 +210,9 @@ def train(
         model.save(out)
         if plot:
             plots.curves(model.metadata, plot)
-        if not config.closed_form:
+        if config.closed_form:
+            remove_checkpoint(checkpoint)
+        else:
             checkpoint.unlink(missing_ok=True)
         seconds = {"in all": round(time.perf_counter() - began, 2), **model.metadata["timings"]}
         if timings:

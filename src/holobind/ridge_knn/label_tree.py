@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from holobind._storage import check_tensors
 from holobind._threads import by_rows
 from holobind._types import CsrArray, FloatArray, IntArray
 from holobind.data.csr import checked_csr
@@ -100,6 +101,16 @@ class LabelTree(FixedDtypeModule):
             "n_parent_features": len(self.features),
             "n_entries": len(self.entry_levels),
         }
+
+    @classmethod
+    def of_tensors(cls, n_features: int, n_labels: int, config: dict[str, Any], tensors: dict[str, Tensor]) -> Self:
+        """A tree from its `config()` and its tensors, which may come from a file: all are checked."""
+        with torch.device("meta"):
+            tree = cls(n_features, n_labels, **config)
+        check_tensors("tree", tree.state_dict(), tensors)
+        tree.load_state_dict(tensors, assign=True)
+        tree.check_loaded()
+        return tree
 
     def check_loaded(self) -> None:
         """Raise OptionError unless every path ends at a leaf of the last level, and all indices are in their ranges."""
