@@ -166,6 +166,9 @@ def notes(metadata: dict[str, Any]) -> list[str]:
     ridge, training, held_out = (metadata.get(name) for name in ("ridge", "training", "held_out"))
     if isinstance(ridge, dict):
         found += _ridge_notes(ridge)
+    text = metadata.get("text")
+    if isinstance(text, dict) and "streamed" in text:
+        found.append(str(text["streamed"])[:200])
     if isinstance(left_out := metadata.get("memory notes"), list):
         found += [f"with this --memory, {str(note)[:200]}" for note in left_out[:3]]
     if isinstance(training, dict) and training["history"]:

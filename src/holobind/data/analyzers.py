@@ -110,9 +110,12 @@ def n_words(run: str, analyzer: str) -> int:
 def choose_analyzer(texts: Sequence[str]) -> str:
     """ "char" where words are too long to be words, else "word". Scripts that do not separate words do not count."""
     step = max(1, len(texts) // MAX_TEXTS_TO_CHOOSE)
-    found = chain.from_iterable(runs(text, "word") for text in texts[::step])
-    lengths = [len(word) for word in found if not is_unspaced(word)]
-    return "char" if lengths and sum(lengths) > MAX_MEAN_WORD_LETTERS * len(lengths) else "word"
+    found = chain.from_iterable(runs(texts[i], "word") for i in range(0, len(texts), step))
+    n_letters = n_found = 0
+    for word in found:
+        if not is_unspaced(word):
+            n_letters, n_found = n_letters + len(word), n_found + 1
+    return "char" if n_letters > MAX_MEAN_WORD_LETTERS * n_found else "word"
 
 
 def prefix(word: str) -> str:

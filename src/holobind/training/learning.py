@@ -226,7 +226,7 @@ def _learn_ridge_knn(
     tables, notes = DEFAULT_MEMORY, []
     if memory is not None:
         plan = plan_memory(memory, inputs.X, dim, config)
-        tables, config, notes = plan.tables, replace(plan.config, update=bool(config.update)), plan.notes
+        tables, config, notes = plan.tables, replace(plan.config, update=bool(plan.config.update)), plan.notes
     fitted = fit_ridge_knn(
         normalise_rows_in_file(inputs.X) if is_mapped(inputs.X) else normalise_rows(inputs.X),
         inputs.Y,
