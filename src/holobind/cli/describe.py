@@ -88,7 +88,7 @@ def _label_text(described: dict[str, Any]) -> str | None:
     embeddings = f", embeddings {texts['embedding_weight']:g}" if texts["embedding_weight"] else ""
     return (
         f"{texts['texts']:,} texts; weight {texts['weight']:g}, half of it at {texts['half_rows']:g} rows{embeddings}; "
-        f"{described['labels without rows']:,} labels without rows, weight {texts['zero_weight']:g}"
+        f"{described['labels without rows']:,} labels without rows, at most {texts['zero_labels']} of them in a row"
     )
 
 

@@ -10,13 +10,14 @@ import typer
 
 from holobind._files import atomic_write, write_errors
 from holobind.cli.arguments import (
-    FIELDS,
     Data,
     Format,
     Json,
     LabelField,
+    LabelLanguage,
     LabelNames,
     LabelSeparator,
+    LabelText,
     MaxUncompressed,
     Quiet,
     TextField,
@@ -48,24 +49,6 @@ Timings = Annotated[Path | None, typer.Option(help="JSON file of the seconds tha
 Groups = Annotated[
     Path | None,
     typer.Option(help="File with the group of each training row, a line a row: whole groups are held out."),
-]
-LabelText = Annotated[
-    Path | None,
-    typer.Option(
-        "--label-text",
-        metavar="FILE",
-        help="Names, synonyms and descriptions of labels: SKOS, TSV, CSV, JSON, or a line a label. Labels with few or "
-        "no rows are suggested by them.",
-        rich_help_panel=FIELDS,
-    ),
-]
-LabelLanguage = Annotated[
-    str | None,
-    typer.Option(
-        metavar="CODE",
-        help="Language of the label texts, such as en, where the file has several.  \\[default: all]",
-        rich_help_panel=FIELDS,
-    ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue where the same command was interrupted.")]
 MODEL_PATH = Path("model.safetensors")
