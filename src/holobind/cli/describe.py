@@ -178,7 +178,8 @@ def notes(metadata: dict[str, Any]) -> list[str]:
         if held_out["groups"] is None:
             found.append(
                 f"{share} of rows have a near-duplicate: on new data that has none, scores will be lower than the "
-                "estimate, and other settings may be better; pass groups, so that families of rows are held out as one"
+                "estimate, and other settings may be better; pass groups (--group-field), so that families "
+                "of rows are held out as one"
             )
         else:
             found.append(f"{share} of rows have a near-duplicate in another group: larger groups may be needed")
