@@ -173,6 +173,23 @@ def load(
         return loader.load_directory(where, vocabulary)
 
 
+def training_table(path: str | Path) -> Path:
+    """The table with the training rows, of a path that `load` takes."""
+    where = _locate(path)
+    with _read_errors(where):
+        if not _exists(where):
+            raise DataError(f"{where}: no such file or directory")
+        if not where.is_dir() or find_format(where) is not None:
+            return where
+        for file in sorted(where.iterdir()):
+            if _role(file) in ("jsonl", "tsv", "table") and re.search(SPLIT_PATTERNS["train"], uncompressed_name(file)):
+                return file
+        folder = (hugging_face_splits(where) or {}).get("train", where / "train")
+        if folder.is_dir() and find_format(folder) is not None:
+            return folder
+    raise DataError(f"{where}: there is no table of training rows, which would have fields")
+
+
 def input_files(path: str | Path, test: str | Path | None = None) -> list[Path]:
     """The files that `load` would read, which no output may replace."""
     where = _locate(path)

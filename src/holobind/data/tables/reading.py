@@ -156,6 +156,22 @@ class TableRows:
         return ", ".join([self.layout.describe(f"{self.n_rows:,} rows"), *self._source.notes])
 
 
+def read_field(path: Path, field: str, options: TableOptions, max_uncompressed: int | None = None) -> list[str]:
+    """A field of each row of a table, such as the group to which the row belongs."""
+    options = replace(options, id=field)
+    source = open_table(path, options.format, options, max_uncompressed, labelled=False)
+    layout, records = arrange(source, options, labelled=False)
+    found: list[str] = []
+    for number, record in records:
+        if isinstance(record, DataError):
+            raise record
+        value = layout.id_of(record)
+        if value is None or value == "":
+            raise DataError(f"{source.place(number)}: {field!r} is empty; every row needs a value there")
+        found.append(str(value))
+    return found
+
+
 def arrange(source: Source, options: TableOptions, *, labelled: bool = True) -> tuple[Layout, NumberedRecords]:
     """How a table is to be read, and its records."""
     if source.plain:
