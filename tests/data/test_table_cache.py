@@ -48,7 +48,7 @@ def write_parquet(path, rows):
 
     texts, labels = zip(*rows, strict=True)
     table = pa.table({"text": list(texts), "labels": [list(row) for row in labels]})
-    pq.write_table(table, path, row_group_size=10**9)
+    pq.write_table(table, path, row_group_size=10**9, data_page_size=1 << 14)  # one group of many pages
 
 
 def write_sparse(path, rows):
@@ -147,6 +147,7 @@ def test_texts_in_a_file_are_a_sequence(tmp_path):
         builder.append(text)
     texts = MappedTexts(*builder.build())
     assert list(texts) == WORDS and texts[2:5] == WORDS[2:5] and texts[::-2] == WORDS[::-2] and texts[5:2] == []
+    assert list(texts.every(3)) == WORDS[::3]
     assert texts[-1] == WORDS[-1] and len(texts) == len(WORDS) and "blue car" in texts
     assert list(texts.chunks(3, 10)) == [WORDS[:1], WORDS[1:2], WORDS[2:3], WORDS[3:5], WORDS[5:6], WORDS[6:]]
     with pytest.raises(IndexError):
@@ -198,7 +199,7 @@ def test_a_table_that_is_not_full_gives_the_features_of_memory(monkeypatch):
 
 
 GROWTH = """
-import resource, sys
+import sys
 from holobind.data import _array_builder, _block_reader, cache, csr, files, load, mapped_texts, run_table, table_cache
 from holobind.data import tfidf
 
@@ -210,8 +211,9 @@ table_cache.BLOCK_ROWS = 1 << 10
 peaks = []
 for path in sys.argv[1:]:
     assert len(load(path, memory_map=True).train)
-    peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-print(peaks[1] - peaks[0])
+    with open("/proc/self/status") as status:  # what getrusage says includes the parent process
+        peaks.append(next(int(line.split()[1]) for line in status if line.startswith("VmHWM")))
+print(*peaks)
 """
 
 
@@ -224,21 +226,21 @@ def test_peak_memory_does_not_grow_with_the_file(tmp_path, name):
         folder.mkdir()
         texts = ((f"{text} {'lorem ipsum dolor sit amet ' * 4}", labels) for text, labels in records(times * n))
         WRITERS[name](folder / name, texts)
-        sizes.append(sum((text_bytes(path)) for path in folder.iterdir()))
+        sizes.append(text_bytes(folder / name))
     command = [sys.executable, "-c", GROWTH, *(str(tmp_path / str(times)) for times in (1, 4))]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}
+    # Pyarrow's own allocator would keep 2 MB more after a larger file.
+    settings = {"OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+    environment = {**os.environ, **settings}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    growth = int(done.stdout) << 10
-    assert growth < 0.2 * (sizes[1] - sizes[0]), (growth, sizes)
+    small, large = (int(kilobytes) << 10 for kilobytes in done.stdout.split())
+    assert large - small < 0.3 * (sizes[1] - sizes[0]), (small, large, sizes)
 
 
 def text_bytes(path):
-    """Bytes of the texts in a file: a Parquet file is compressed."""
-    return path.stat().st_size if path.suffix != ".parquet" else 160 * csr_rows(path)
-
-
-def csr_rows(path):
+    """Bytes of a file; of the texts in a Parquet file, which is compressed."""
+    if path.suffix != ".parquet":
+        return path.stat().st_size
     import pyarrow.parquet as pq
 
-    return pq.read_metadata(path).num_rows
+    return 120 * pq.read_metadata(path).num_rows

@@ -210,20 +210,28 @@ def make_synthetic(
     """
     from holobind import data
 
-    sizes = {"features": features, "labels": labels, "features_per_point": features_per_point}
     if points is not None:
         if scale != 1 or to != "xml" or compression:
             raise OptionError("--points is in place of --scale, and writes plain xml; leave out the other options")
         folder = out or Path(f"synthetic-{name.lower()}")
         with progress() as on_progress:
-            found = data.write_synthetic(name, folder, points=points, **sizes, seed=seed, on_progress=on_progress)
+            found = data.write_synthetic(
+                name,
+                folder,
+                points=points,
+                features=features,
+                labels=labels,
+                features_per_point=features_per_point,
+                seed=seed,
+                on_progress=on_progress,
+            )
         if as_json:
             print_json({"path": str(folder), **found})
         else:
             counts = f"{found['train']} training points, {found['test']} test points"
             typer.echo(f"{folder}: {counts}, {found['features']} features, {found['labels']} labels")
         return
-    if any(value is not None for value in sizes.values()):
+    if any(value is not None for value in (features, labels, features_per_point)):
         raise OptionError("--features, --labels and --features-per-point go with --points")
     with progress() as on_progress:
         dataset = data.synthetic(name, scale=scale, seed=seed, on_progress=on_progress)

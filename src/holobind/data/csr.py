@@ -23,6 +23,7 @@ MAX_FLOAT32 = float(np.finfo(np.float32).max)
 COUNTED_ENTRIES = 1 << 24  # at a time
 BLOCK_ENTRIES = 1 << 22  # of a mapped matrix, that are read before their pages are released
 MAX_BLOCK_ROWS = 1 << 16
+PAGES_AROUND_BYTES = max(1 << 16, mmap.PAGESIZE)  # that Linux maps at once
 CHECKED_FORMATS = ("csr", "csc", "bsr", "coo")  # arrays that compiled code converts; the others are checked as CSR
 
 
@@ -328,7 +329,9 @@ def release_array(array: NDArray[Any], start: int, end: int) -> None:
     if mapping is None or not hasattr(mmap, "MADV_DONTNEED"):  # Windows has no madvise
         return
     address = np.frombuffer(mapping, np.uint8).ctypes.data
+    if end <= start:
+        return
     low, high = (array.ctypes.data - address + array.itemsize * at for at in (start, end))
-    low = -(-low // mmap.PAGESIZE) * mmap.PAGESIZE
-    if high - low >= mmap.PAGESIZE:
-        mapping.madvise(mmap.MADV_DONTNEED, low, high - low)
+    # A page that is read brings the pages around it: they are released as well, and read again if they are needed.
+    low = max(0, low // PAGES_AROUND_BYTES - 1) * PAGES_AROUND_BYTES
+    mapping.madvise(mmap.MADV_DONTNEED, low, min(high + PAGES_AROUND_BYTES, len(mapping)) - low)

@@ -12,6 +12,7 @@ from holobind.data.csr import release_array
 from holobind.errors import DataError
 
 CHUNK_TEXTS = 4096
+RELEASED_TEXTS = 256  # texts of a sample, after which pages are released
 CHUNK_BYTES = 1 << 22  # of texts that are decoded together, unless one text has more
 
 
@@ -66,6 +67,14 @@ class MappedTexts(Sequence[str]):
             release_array(self.data, start, int(self.offsets[last]))
             release_array(self.offsets, first, last)
             first = last
+
+    def every(self, step: int) -> Iterator[str]:
+        """Every so many texts, from the first on; pages are released as in `chunks`."""
+        for first in range(0, len(self), step * RELEASED_TEXTS):
+            last = min(first + step * RELEASED_TEXTS, len(self))
+            yield from (self[i] for i in range(first, last, step))
+            release_array(self.data, int(self.offsets[first]), int(self.offsets[last]))
+            release_array(self.offsets, first, last)
 
     def _bytes(self, first: int, last: int) -> NDArray[np.uint8]:
         return self.data[int(self.offsets[first]) : int(self.offsets[last])]

@@ -30,6 +30,7 @@ MAX_NGRAMS_PER_TEXT = 400  # the same bound of a text with character n-grams, of
 # leave out words of ten titles, which decide between rare labels; 100,000 would take more memory than they are worth.
 MIN_FEATURES_KEPT, MAX_FEATURES_KEPT, TEXTS_PER_FEATURE = 40_000, 80_000, 3
 TEXTS_PER_CHUNK = 4096  # bounds the temporary memory
+MAX_TEXTS_TO_CHOOSE = 20_000  # of which the analyzer is chosen, about
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,8 @@ class Tfidf:
         if words_only:
             analyzer = "plain"
         elif analyzer == "auto":
-            analyzer = analyzers.choose_analyzer(texts)
+            step = max(1, len(texts) // MAX_TEXTS_TO_CHOOSE)
+            analyzer = analyzers.choose_analyzer(texts.every(step) if isinstance(texts, MappedTexts) else texts[::step])
         in_file = isinstance(texts, MappedTexts)
         table = RunTable(analyzer, in_file=in_file, max_runs=MAX_RUNS if in_file else None)
         for some_texts in _chunks(texts):
