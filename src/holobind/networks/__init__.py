@@ -6,8 +6,9 @@
 from holobind.data.batches import SparseBatch, SparseExamples, TokenBatch, TokenExamples
 from holobind.networks.base import Network
 from holobind.networks.cnn import XmlCnn
-from holobind.networks.fc import FC, SparseLinear
+from holobind.networks.fc import FC
 from holobind.networks.lstm import AttentionLstm
+from holobind.networks.sparse_linear import SparseLinear
 
 __all__ = [
     "FC",

@@ -375,6 +375,13 @@ class TrainConfig:
         TRAINING,
         "Numeric precision. bf16-mixed pays where the processor multiplies bfloat16.",
     )
+    shard_features: bool = option(
+        False,
+        FLAG,
+        TRAINING,
+        "Divide the features of the first layer of fc, with the optimiser's state, among the processes of torchrun; "
+        "else every process has all of them.",
+    )
     time_limit: float | None = option(
         None, POSITIVE, TRAINING, "Seconds after which training ends, with the learning rate at 0.", "none"
     )
@@ -504,6 +511,7 @@ def without_effect(given: Iterable[str], config: ModelConfig) -> list[str]:
         **dict.fromkeys(("hidden", "dropout"), config.network != "linear"),
         **dict.fromkeys(("text", "analyzer", "normalise"), not config.reads_tokens),
         "feature_dropout": not config.closed_form,
+        "shard_features": config.network == "fc",
         "l2": config.closed_form or config.starts_from_ridge,
         "rare_label_boost": config.closed_form or config.can_add_scores,
         "knn_weight": config.closed_form or config.can_add_scores,
