@@ -11,7 +11,7 @@ from holobind.errors import OptionError
 from holobind.networks.base import Network
 from holobind.networks.cnn import XmlCnn
 from holobind.networks.embedding import seeded
-from holobind.networks.fc import SparseLinear
+from holobind.networks.sparse_linear import SparseLinear
 from holobind.networks.lstm import AttentionLstm
 
 DEEP_NETWORKS: dict[str, type[Network]] = {network.kind: network for network in (XmlCnn, AttentionLstm)}
