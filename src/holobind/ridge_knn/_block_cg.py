@@ -16,6 +16,8 @@ of all, which takes a third of the iterations again. With directions P of length
 2017, breakdown-free block conjugate gradients).
 """
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -85,7 +87,7 @@ class BlockSolver:
             W += _times(P, steps)
             R -= _times(Q, steps)
             self._precondition(R, S)
-            P = _orthonormal(S - _times(P, np.linalg.solve(G, _products(Q, S))))
+            P = _orthonormal(np.subtract(S, _times(P, np.linalg.solve(G, _products(Q, S)))))
         left = np.sqrt(np.einsum("ij,ij->j", R, R)) / np.maximum(norms, np.finfo(np.float32).tiny)
         return W, float(left[norms > 0].max(initial=0))
 
@@ -107,7 +109,7 @@ def _products(A: FloatArray, B: FloatArray) -> NDArray[np.float64]:
     return torch.mm(torch.from_numpy(A).T, torch.from_numpy(B)).double().numpy()
 
 
-def _times(A: FloatArray, B: NDArray[np.float64]) -> FloatArray:
+def _times(A: FloatArray, B: NDArray[Any]) -> FloatArray:
     """A B.  Shapes: (f, a), (a, b) -> (f, b)"""
     return torch.mm(torch.from_numpy(A), torch.from_numpy(B.astype(np.float32))).numpy()
 
