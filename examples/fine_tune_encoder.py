@@ -168,6 +168,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--rate", type=float, default=1e-4)
     parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--rows", type=int, help="training texts at most")
     parser.add_argument("--heads", nargs="+", default=["linear", "holographic"], choices=["linear", "holographic"])
     parser.add_argument("--no-test", action="store_true", help="measure held-out rows alone")
     args = parser.parse_args(arguments)
@@ -177,7 +178,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     else:
         data, options = hb.data.python_calls() if args.data is None else hb.data.load(args.data), {"encoder": PACKAGE}
     train, test = data.train, data.test
-    texts, n = [*(train.texts or []), *(test.texts or [])], len(train)
+    n = min(len(train), args.rows or len(train))
+    texts = [*(train.texts or [])[:n], *(test.texts or [])]
     kept, held = holdout(n, min(2000, n // 5), 0)
     config, test_rows = hb.ModelConfig(**options), np.arange(n, len(texts))
 
@@ -210,7 +212,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         row["output layer weights"] = sum(p.numel() for p in head.parameters())
         found[name] = row | {"processor seconds": round(time.process_time() - start, 1)}
         print(name, json.dumps(found[name]), flush=True)
-    settings = {"layers": args.layers, "epochs": args.epochs, "rate": args.rate, "rows": len(kept)}
+    settings = {"rows": n, "held out": len(held), "layers": args.layers, "epochs": args.epochs, "rate": args.rate}
     seconds = round(time.process_time() - began, 1)
     return {"data": data.name, "labels": train.Y.shape[1], **settings, "results": found, "processor seconds": seconds}
 
