@@ -11,31 +11,34 @@ over the texts a_i of the label, of which a_1 is its name, as tf-idf vectors of 
                  about x, in the words of label names. So a label can be found whose words the document does not have
     e            embeddings of a sentence encoder, where the model has one
 
-The more training rows a label has, the less its text counts. With s the best score of x without label texts, but at
-least `min_scale`, and n the number of rows of l, this is added to the score of l:
+The more training rows a label has, the less its text counts. With s_1 and s_5 the best and the fifth best score of x
+without label texts, but at least `min_best` and `min_fifth`, and n the number of rows of l, this is added to the score
+of l:
 
-    0.95 s tanh(zero_weight t / 0.95)      if n = 0
-    s weight t / (1 + n / half_rows)       otherwise
+    s_1 weight t / (1 + n / half_rows)                                        if n > 0
+    max(min(s_1 zero_weight t, s_5 (0.98 + 0.02 t)),
+        0.95 s_1 tanh(strong_weight (t - strong_text) / 0.95))                if n = 0, for the zero_labels best labels
 
-So a label that was never seen does not overtake the best one, unless the best one has a low score itself: `min_scale`
-is the best score that nine of ten rows reach.
+So labels that were never seen come after the five best ones, and at most `zero_labels` of them are raised at all. Only
+a strong match, with t above `strong_text`, comes further up, and does not overtake the best label unless that has a low
+score itself: `min_best` and `min_fifth` are what nine of ten rows reach.
 
 Only the ADDED_LABELS largest values of a row are added, and they are not negative, so that the top k stays exact
 (`heads.added_scores`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 from torch import Tensor
 
 from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback, RowIndex
-from holobind.data.csr import from_arrays, normalise_rows, take_rows
+from holobind.data.csr import from_arrays, normalise_rows, take_rows, widen
 from holobind.data.tfidf import Tfidf, all_features
 from holobind.errors import OptionError
 from holobind.heads.added_scores import AddedScores, Scorer
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
 
 N_BEST_LABELS = 30  # whose names are part of the query g(x)
 ADDED_LABELS = 64  # of a row
+MAX_ZERO_LABELS = 16  # of these, that have no rows
 MAX_FRACTION_OF_BEST = 0.95  # of the best score of a row, that a label without rows may reach by its text
 MAX_CHUNK_BYTES = 1 << 25  # of the text scores of all labels for some rows
 MAX_WEIGHT = 100.0
@@ -55,11 +59,15 @@ MAX_SAMPLE = 50_000  # training texts that document frequencies are counted in
 class TextWeights:
     """How much label texts count, as above."""
 
-    zero_weight: float = 2.0
     weight: float = 0.8
     half_rows: float = 10.0
+    zero_weight: float = 2.5
+    zero_labels: int = 3
+    strong_weight: float = 2.5
+    strong_text: float = 0.3
     embedding_weight: float = 0.0
-    min_scale: float = 0.0
+    min_best: float = 0.0
+    min_fifth: float = 0.0
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -67,25 +75,44 @@ class TextWeights:
                 raise OptionError(f"label text: {name} must be a number from 0 to {MAX_WEIGHT:g}; got {value!r:.40}")
         if not self.half_rows:
             raise OptionError("label text: half_rows must be larger than 0")
+        if not isinstance(self.zero_labels, int) or self.zero_labels > MAX_ZERO_LABELS:
+            raise OptionError(f"label text: zero_labels must be from 0 to {MAX_ZERO_LABELS}; got {self.zero_labels}")
 
     def as_json(self) -> dict[str, float]:
         """Numbers that, as keyword arguments of the class, build it again."""
         return asdict(self)
 
+    def by_rows(self, n_rows: IntArray) -> FloatArray:
+        """The factor of t of labels with rows; 0 for others.  Shapes: any"""
+        return np.where(n_rows > 0, self.weight / (1 + n_rows / self.half_rows), 0).astype(np.float32)
+
     def values(self, texts: FloatArray, n_rows: IntArray, best: FloatArray) -> FloatArray:
         """What is added to scores.
 
-        texts    t of some labels of each row
+        texts    t of some labels of each row, among which are the `zero_labels` best labels without rows
         n_rows   of these labels
-        best     the best score of each row
+        best     the best scores of each row without label texts, best first
 
-        Shapes: (n, m), (n, m) or (m), (n, 1) -> (n, m)
+        Shapes: (n, m), (n, m), (n, b) -> (n, m)
         """
-        factor = np.where(n_rows > 0, self.weight / (1 + n_rows / self.half_rows), self.zero_weight)
-        relative = factor.astype(np.float32) * np.maximum(texts, 0)
-        bound = np.float32(MAX_FRACTION_OF_BEST)
-        relative = np.where(n_rows > 0, relative, bound * np.tanh(relative / bound))
-        return np.asarray(relative * np.maximum(best, np.float32(self.min_scale)), np.float32)
+        first = np.maximum(best[:, :1], np.float32(self.min_best))
+        fifth = np.maximum(best[:, 4:5] if best.shape[1] > 4 else best[:, -1:], np.float32(self.min_fifth))
+        texts, bound = np.maximum(texts, 0), np.float32(MAX_FRACTION_OF_BEST)
+        strong = np.float32(self.strong_weight) * np.maximum(texts - np.float32(self.strong_text), 0)
+        below_fifth = fifth * (np.float32(0.98) + np.float32(0.02) * np.minimum(texts, 1))
+        unseen = np.minimum(first * np.float32(self.zero_weight) * texts, np.maximum(below_fifth, 0))
+        unseen = np.maximum(unseen, first * bound * np.tanh(strong / bound))
+        unseen = np.where(self._best_unseen(texts, n_rows == 0), unseen, 0)
+        return np.asarray(first * self.by_rows(n_rows) * texts + unseen, np.float32)
+
+    def _best_unseen(self, texts: FloatArray, unseen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which labels are the `zero_labels` best without rows; of equal ones all.  Shapes: 2 x (n, m) -> (n, m)"""
+        if not self.zero_labels:
+            return np.zeros_like(unseen)
+        if self.zero_labels >= texts.shape[1]:
+            return unseen
+        ranked = -np.partition(-np.where(unseen, texts, -1), self.zero_labels - 1, axis=1)
+        return unseen & (texts >= ranked[:, self.zero_labels - 1 : self.zero_labels])
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,9 +182,7 @@ class LabelText:
             counts += np.bincount(plain.transform(some).indices, minlength=len(words))
         idf = 1 + np.log((1 + len(flat) + len(sample)) / (1 + counts))
         tfidf = Tfidf(words, idf.astype(np.float32), "prefix")
-        index = tfidf.transform(flat)
-        index.data = index.data.astype(np.float16).astype(np.float32)  # as in a file
-        return cls(tfidf, index, owners, TextWeights())
+        return cls(tfidf, _stored(tfidf.transform(flat)), owners, TextWeights())
 
     def with_weights(
         self, weights: TextWeights, embeddings: FloatArray | None = None, encoder: "EncoderFeatures | None" = None
@@ -165,6 +190,28 @@ class LabelText:
         if embeddings is None or not weights.embedding_weight:
             return LabelText(self.tfidf, self.index, self.owners, weights)
         return LabelText(self.tfidf, self.index, self.owners, weights, embeddings.astype(np.float16), encoder)
+
+    def with_texts(self, texts: Mapping[int, Sequence[str]]) -> "LabelText":
+        """With other texts of some labels, which may be new ones; none for an empty list.
+
+        The other texts keep their vectors. A word that no text had gets the largest idf.
+        """
+        last = max(self.n_labels - 1, *texts) if texts else self.n_labels - 1
+        changed = {label: texts.get(label) or ("",) for label in {*texts, *range(self.n_labels, last + 1)}}
+        flat = [text for of_label in changed.values() for text in of_label]
+        known = {*self.tfidf.words}
+        words = [word for word in all_features(flat, "prefix") if word not in known]
+        idf = np.append(self.tfidf.idf, np.full(len(words), self.tfidf.idf.max(initial=1), np.float32))
+        tfidf = Tfidf([*self.tfidf.words, *words], idf, "prefix")
+        stays = np.flatnonzero(~np.isin(self.owners, list(changed)))
+        owners = np.append(self.owners[stays], np.repeat(list(changed), [len(each) for each in changed.values()]))
+        order = np.argsort(owners, kind="stable")
+        index = csr_array(vstack([widen(self.index[stays], len(tfidf.words)), _stored(tfidf.transform(flat))]))[order]
+        embeddings = None
+        if self.embeddings is not None and self.encoder is not None:
+            new = self.encoder.embed(flat).astype(np.float16)
+            embeddings = np.concatenate([self.embeddings[stays], new])[order]
+        return LabelText(tfidf, index, owners[order], self.weights, embeddings, self.encoder)
 
     @property
     def n_labels(self) -> int:
@@ -215,17 +262,25 @@ class LabelText:
 
         Shapes: (n, 30), (n, 30), (L) -> (n, m), (n, m)
         """
-        m, n = min(ADDED_LABELS, self.n_labels), rows.words.shape[0]
-        values, labels = np.zeros((n, m), np.float32), np.full((n, m), -1, np.int64)
-        counts = counts[: self.n_labels]
+        counts, n = counts[: self.n_labels], rows.words.shape[0]
+        groups = [(np.flatnonzero(counts == 0), self.weights.zero_labels), (np.flatnonzero(counts > 0), ADDED_LABELS)]
+        factors = torch.from_numpy(self.weights.by_rows(counts))
+        values, labels = [], []
         for chunk, words, cosines in self.text_scores(rows, best_scores, best_labels):
-            texts = words
+            texts = torch.from_numpy(words)
             if cosines is not None:
-                texts = words + np.float32(self.weights.embedding_weight) * np.maximum(cosines, 0)
-            raised = self.weights.values(texts, counts, best_scores[chunk, :1])
-            largest, at = torch.from_numpy(raised).topk(m, dim=1)
-            values[chunk], labels[chunk] = largest.numpy(), np.where(largest.numpy() > 0, at.numpy(), -1)
-        return values, labels
+                texts = texts + self.weights.embedding_weight * torch.from_numpy(np.maximum(cosines, 0))
+            found = [
+                torch.from_numpy(ids)[ranked[:, ids].topk(min(m, len(ids)), dim=1).indices]
+                for (ids, m), ranked in zip(groups, (texts, texts * factors), strict=True)
+            ]
+            chosen = torch.cat(found, 1)
+            raised = self.weights.values(texts.gather(1, chosen).numpy(), counts[chosen.numpy()], best_scores[chunk])
+            values.append(raised)
+            labels.append(np.where(raised > 0, chosen.numpy(), -1))
+        if not n:
+            return np.zeros((0, 1), np.float32), np.full((0, 1), -1, np.int64)
+        return np.concatenate(values), np.concatenate(labels)
 
     def text_scores(self, rows: TextRows, best_scores: FloatArray, best_labels: IntArray) -> Any:
         """Yield (slice of documents, t without embeddings, cosines of embeddings or None) of all labels, in chunks.
@@ -303,6 +358,11 @@ class LabelText:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_prepared": None}
+
+
+def _stored(index: CsrArray) -> CsrArray:
+    """Vectors as they are in a file, in 16 bits."""
+    return from_arrays(index.data.astype(np.float16).astype(np.float32), index.indices, index.indptr, index.shape)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,11 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from helpers.training import data, model, run, weights
+from helpers.ridge_knn import rare_words
+from helpers.training import data, model, run, same, weights
 from safetensors.torch import save_file
 
 import holobind as hb
 from holobind._processes import joined
+from holobind.ridge_knn import _ridge_solvers, fit_ridge_knn, ridge
+from holobind.ridge_knn.fit_checkpoint import FitCheckpoint
 from holobind.training import loop
 
 SHAPES = ("fc", "linear_skip", "bce", "cnn", "lstm")
@@ -62,6 +65,45 @@ def scored():
     for name, head in heads.items():
         network = hb.networks.FC(X.shape[1], (8,), LABELS if name == "linear" else DIM, seed=4)
         yield name, hb.Model(network, head, seen), X
+
+
+def stop_and_resume_fit(folder, memory):
+    """Solved blocks of a whole fit, of one that is stopped and of the rest; whether both networks are the same.
+
+    memory   so small that rows are shared, or not
+    """
+    processes, solve, solved = joined(), _ridge_solvers.conjugate_gradients, [0]
+    ridge.MAX_CHOLESKY_UNKNOWNS, _ridge_solvers.BLOCK_COLUMNS = 0, 8
+
+    def fit(stop_at, **options):
+        solved[0] = 0
+
+        def solve_or_stop(*arguments):
+            if solved[0] == stop_at:
+                raise TimeoutError
+            solved[0] += 1
+            return solve(*arguments)
+
+        _ridge_solvers.conjugate_gradients = solve_or_stop
+        checkpoint = FitCheckpoint(folder, dict, processes, seconds=0, **options)
+        return fit_ridge_knn(
+            *rare_words(labels=60), dim=24, processes=processes, memory=memory, checkpoint=checkpoint
+        ).network.state_dict()
+
+    whole = fit(-1)
+    counts = [solved[0]]
+    stop_at = 6 if memory < 1 << 20 else 3 - processes.rank  # rows are shared by all at a time, columns are not
+    try:
+        fit(stop_at)
+    except TimeoutError:
+        counts.append(solved[0])
+    torch.distributed.barrier()
+    if memory < 1 << 20 and processes.rank == 0:  # as if the other process had died before it wrote its last block
+        max(folder.glob("*.1.safetensors"), key=lambda file: file.stat().st_mtime_ns).unlink()
+    torch.distributed.barrier()
+    resumed = fit(-1, resume=True)
+    ridge.MAX_CHOLESKY_UNKNOWNS = 2500
+    return {"same": same(whole, resumed), "blocks": [*counts, solved[0]]}
 
 
 def main():
@@ -113,6 +155,8 @@ def main():
         # Rank 0 multiplies what it gets by 2, and rank 1 by 3.
         "exchange": (processes.exchange(start, lambda x: x * (rank + 2)) / (rank + 1)).tolist(),
     }
+    for name, memory in (("columns", 1 << 30), ("rows", 1 << 12)):
+        found[f"resumed {name}"] = stop_and_resume_fit(place / f"fit {name}", memory)
     made = hb.learn(split, hb.ModelConfig())
     save_file(weights(made), place / f"solved.{rank}.safetensors")
     found["evaluation"] = [made.evaluate(split, distributed=yes).as_json() for yes in (False, True)]

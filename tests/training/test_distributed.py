@@ -18,14 +18,18 @@ import holobind as hb
 SCRIPT = Path(__file__).parents[1] / "helpers" / "distributed.py"
 
 
+def environment():
+    paths = os.pathsep.join(filter(None, [str(SCRIPT.parents[1]), os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
+
+
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     """The script's folder once both processes are done; torchrun finds a free port by itself (standalone)."""
     folder = tmp_path_factory.mktemp("two")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(SCRIPT)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SCRIPT.parents[1])}
     done = subprocess.run(
-        [*command, str(folder)], env=environment, capture_output=True, text=True, timeout=240, check=False
+        [*command, str(folder)], env=environment(), capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr[-4000:]
     return folder
@@ -86,6 +90,14 @@ def test_processes_solve_the_closed_form_of_one(place):
     assert_close(one, weights(hb.learn(data(), hb.ModelConfig(update=False))), atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize(("shared", "repeated"), [("columns", 0), ("rows", 1)])
+def test_a_stopped_fit_of_two_processes_continues_to_the_same_bytes(found, shared, repeated):
+    for each in found:
+        resumed = each[f"resumed {shared}"]
+        whole, first, second = resumed["blocks"]
+        assert resumed["same"] and first > 1 and first + second == whole + repeated
+
+
 def test_collectives_of_two_processes(found):
     for each in found:
         assert each["collectives"] == {"sum": [3.0, 30.0], "gather": [[0], [1, 1]], "exchange": [5.0, 50.0]}
@@ -93,13 +105,10 @@ def test_collectives_of_two_processes(found):
 
 def test_a_process_that_dies_ends_the_run_in_one_line_and_leaves_no_file(tmp_path):
     hb.data.write(hb.data.synthetic("eurlex-4k", scale=0.05), tmp_path / "points")
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(
-        filter(None, [str(SCRIPT.parents[1]), os.environ.get("PYTHONPATH")])
-    )}  # fmt: skip
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     script = [str(SCRIPT.with_name("dying_process.py")), str(tmp_path / "points"), str(tmp_path / "model.safetensors")]
     done = subprocess.run(
-        [*command, *script], env=environment, capture_output=True, text=True, timeout=240, check=False
+        [*command, *script], env=environment(), capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode != 0
     assert "holobind: another process of this run ended or cannot be reached" in done.stderr

@@ -87,7 +87,7 @@ def _label_text(described: dict[str, Any]) -> str | None:
     embeddings = f", embeddings {texts['embedding_weight']:g}" if texts["embedding_weight"] else ""
     return (
         f"{texts['texts']:,} texts; weight {texts['weight']:g}, half of it at {texts['half_rows']:g} rows{embeddings}; "
-        f"{described['labels without rows']:,} labels without rows, weight {texts['zero_weight']:g}"
+        f"{described['labels without rows']:,} labels without rows, at most {texts['zero_labels']} of them in a row"
     )
 
 
@@ -173,6 +173,9 @@ def notes(metadata: dict[str, Any]) -> list[str]:
     ridge, training, held_out = (metadata.get(name) for name in ("ridge", "training", "held_out"))
     if isinstance(ridge, dict):
         found += _ridge_notes(ridge)
+    text = metadata.get("text")
+    if isinstance(text, dict) and "streamed" in text:
+        found.append(str(text["streamed"])[:200])
     if isinstance(left_out := metadata.get("memory notes"), list):
         found += [f"with this --memory, {str(note)[:200]}" for note in left_out[:3]]
     if isinstance(training, dict) and training["history"]:
@@ -182,7 +185,8 @@ def notes(metadata: dict[str, Any]) -> list[str]:
         if held_out["groups"] is None:
             found.append(
                 f"{share} of rows have a near-duplicate: on new data that has none, scores will be lower than the "
-                "estimate, and other settings may be better; pass groups, so that families of rows are held out as one"
+                "estimate, and other settings may be better; pass groups (--group-field), so that families "
+                "of rows are held out as one"
             )
         else:
             found.append(f"{share} of rows have a near-duplicate in another group: larger groups may be needed")

@@ -13,6 +13,7 @@ The steps, on rows of norm 1:
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from holobind.errors import OptionError
 from holobind.metrics import ndcg_of_rows
 from holobind.ridge_knn.encoder import rare_label_weights
 from holobind.ridge_knn.estimate import NEAR_DUPLICATE_COSINE, Estimate, HeldOut, estimate
+from holobind.ridge_knn.fit_checkpoint import NO_CHECKPOINT, FitCheckpoint, Stored
 from holobind.ridge_knn.fit_forest import fit_forest
 from holobind.ridge_knn.fit_label_tree import fit_label_tree
 from holobind.ridge_knn.forest import MAX_FEATURES, Forest
@@ -132,6 +134,7 @@ def fit_ridge_knn(
     groups: IntArray | None = None,
     memory: int = DEFAULT_MEMORY,
     processes: Processes = ALONE,
+    checkpoint: FitCheckpoint = NO_CHECKPOINT,
     on_progress: ProgressCallback | None = None,
 ) -> RidgeKnnFit:
     """Fit a network to rows of norm 1 and their labels; choose what is None.
@@ -149,6 +152,7 @@ def fit_ridge_knn(
     memory             bytes, about, in addition to rows, weights and trees
     processes          that call it together with the same arguments: they share the products of the ridge regression,
                        the rows of the kNN index and the nodes of label trees, and all get the same network
+    checkpoint         where results are stored as they are found, and taken from if the fit was interrupted
 
     The number of threads changes the result only as in `solve_ridge`.
 
@@ -168,7 +172,7 @@ def fit_ridge_knn(
         update = knn_weight != 0 and small
     elif update and processes.size > 1:
         raise OptionError("several processes cannot keep what an update needs; train in one process, or without update")
-    ridge = _Ridge(codebook, rare_label_boost, seed, on_progress, memory, processes)
+    ridge = _Ridge(codebook, rare_label_boost, seed, on_progress, memory, processes, checkpoint)
     fitted = _Validated(KnnChoice(0.0, 2.0, 1.0 if knn_weight is None else knn_weight, 0.0))
     calibration: Calibration | None = None
     estimated: Estimate | None = None
@@ -185,8 +189,8 @@ def fit_ridge_knn(
         fitted = _validate(ridge, X, Y, splits, l2, knn_weight, try_forest, groups)
         v, Y_held = joined_outputs(fitted.outputs, fitted.choice)
         found, added = [], None
-        for kept, held in splits if try_trees else ():
-            trees = [ridge.label_tree(take_rows(X, kept), take_rows(Y, kept), seed)]
+        for fold, (kept, held) in enumerate(splits if try_trees else ()):
+            trees = [ridge.label_tree(take_rows(X, kept), take_rows(Y, kept), seed, f"kept_{fold}")]
             found.append(search_trees(trees, take_rows(X, held)))
         if found:
             scores, labels = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
@@ -201,14 +205,14 @@ def fit_ridge_knn(
     choice, start, step = fitted.choice, fitted.solution, fitted.step(l2)
     near_duplicates = fitted.near_duplicates
     fitted = replace(fitted, outputs=[], solution=None)  # which may be large
-    solution = ridge.solve(X, Y, *step, start=start, overwrite_start=True)
+    solution = ridge.solve(X, Y, *step, start=start, overwrite_start=True, stage="all")
     del start
     forest = fit_forest(X, Y, seed=seed, on_progress=on_progress) if choice.forest_weight else None
     tree_weight = DEFAULT_TREE_WEIGHT if label_trees and Y.nnz else 0.0
     if tree_choice is not None:
         tree_weight = tree_choice.weight
     n_trees = (label_trees or N_LABEL_TREES) if tree_weight else 0
-    trees += [ridge.label_tree(X, Y, seed + i) for i in range(len(trees), n_trees)]
+    trees += [ridge.label_tree(X, Y, seed + i, f"all_{i}") for i in range(len(trees), n_trees)]
     network = ridge.network(solution, X, Y, choice, forest, trees, tree_weight, update)
     solution = replace(solution, validation=fitted.l2_validation)
     return RidgeKnnFit(
@@ -233,6 +237,7 @@ class _Ridge:
     on_progress: ProgressCallback | None
     memory: int = DEFAULT_MEMORY
     processes: Processes = ALONE
+    checkpoint: FitCheckpoint = NO_CHECKPOINT
 
     def solve(
         self,
@@ -246,6 +251,7 @@ class _Ridge:
         start: RidgeSolution | None = None,
         overwrite_start: bool = False,
         groups: IntArray | None = None,
+        stage: str = "solve",
     ) -> RidgeSolution:
         """Solve with some of the rows, which are not copied, or with all."""
         weights = None
@@ -266,15 +272,20 @@ class _Ridge:
             start=start,
             overwrite_start=overwrite_start,
             processes=self.processes,
+            checkpoint=self.checkpoint,
+            stage=stage,
             on_progress=self.on_progress,
         )
 
-    def label_tree(self, X: CsrArray, Y: CsrArray, seed: int) -> LabelTree:
-        return fit_label_tree(X, Y, seed=seed, processes=self.processes, on_progress=self.on_progress)
+    def label_tree(self, X: CsrArray, Y: CsrArray, seed: int, name: str) -> LabelTree:
+        return self.checkpoint.step(
+            f"tree-{name}",
+            lambda: fit_label_tree(X, Y, seed=seed, processes=self.processes, on_progress=self.on_progress),
+            lambda tree: (tree.config(), tree.state_dict()),
+            partial(LabelTree.of_tensors, X.shape[1], Y.shape[1]),
+        )
 
-    def search(
-        self, X: CsrArray, Y: CsrArray, rows: RowIndex, l2: float | None, groups: IntArray | None
-    ) -> RidgeSolution:
+    def search(self, X: CsrArray, Y: CsrArray, rows: RowIndex, l2: float | None, groups: IntArray | None) -> "_Search":
         """Choose l2, if it is None, and the tolerance with a codebook of a smaller dim, if that saves time.
 
         The best l2 does not depend on crosstalk.
@@ -282,7 +293,40 @@ class _Ridge:
         n_labels = Y.shape[1]
         narrow = n_labels > self.codebook.dim > L2_SEARCH_DIM
         codebook = OrbitCodebook(n_labels, L2_SEARCH_DIM, self.seed) if narrow else self.codebook
-        return self.solve(X, Y, l2, rows=rows, codebook=codebook, groups=groups)
+
+        def compute() -> _Search:
+            solution = self.solve(X, Y, l2, rows=rows, codebook=codebook, groups=groups, stage="search")
+            return _Search(solution.steps, solution.validation)
+
+        return self.checkpoint.step("search", compute, _Search.pack, _Search.unpack, replaces_blocks=True)
+
+    def held_out_outputs(
+        self,
+        solution: RidgeSolution,
+        X: CsrArray,
+        Y: CsrArray,
+        split: tuple[RowIndex, RowIndex],
+        forest: Forest | None,
+        with_knn: bool,
+        stage: str,
+    ) -> HeldOutOutputs:
+        """The outputs of held-out rows by a solution on the kept ones."""
+        kept, held = split
+        X_held, Y_held = take_rows(X, held), take_rows(Y, held)
+        trial = KnnChoice(0.0, 2.0, 1.0, 0.0 if forest is None else FOREST_WEIGHT)
+
+        def compute() -> HeldOutOutputs:
+            # A forest has few features, and its leaves need all rows.
+            rows = ShardedRows(X, Y, kept, self.processes if forest is None else ALONE)
+            network = self.network(solution, rows.X, rows.Y, trial, forest)
+            return held_out_outputs(network, rows, X_held, Y_held, with_knn)
+
+        return self.checkpoint.step(
+            f"{stage}-outputs",
+            compute,
+            lambda outputs: ({}, outputs.tensors()),
+            lambda _, tensors: HeldOutOutputs.of_tensors(Y_held, self.codebook.dim, with_knn, tensors),
+        )
 
     def network(
         self,
@@ -321,6 +365,24 @@ class _Ridge:
         )
         network.max_table_bytes = self.memory
         return network
+
+
+@dataclass(frozen=True)
+class _Search:
+    """(tolerance, l2) of each tolerance that was chosen in turn, and (l2, nDCG@5) of every l2 that was tried."""
+
+    steps: list[tuple[float, float]]
+    validation: list[tuple[float, float]]
+
+    def pack(self) -> Stored:
+        return asdict(self), {}
+
+    @classmethod
+    def unpack(cls, state: dict[str, Any], tensors: dict[str, Tensor]) -> "_Search":
+        steps, validation = ([(float(a), float(b)) for a, b in state[name]] for name in ("steps", "validation"))
+        if not steps or not all(0 < tolerance < 1 and 0 < l2 < np.inf for tolerance, l2 in steps):
+            raise OptionError("a search ends with a tolerance and a penalty")
+        return cls(steps, validation)
 
 
 @dataclass(frozen=True)
@@ -364,17 +426,14 @@ def _validate(
         fit_forest(X[kept], Y[kept], n_trees=N_TRIAL_TREES, seed=ridge.seed) if try_forest else None
         for kept, _ in splits
     ]
-    trial = KnnChoice(0.0, 2.0, 1.0, FOREST_WEIGHT if try_forest else 0.0)
     best: _Validated | None = None
-    for tolerance, step_l2 in dict.fromkeys((searched.steps[0], searched.steps[-1])):
+    for turn, (tolerance, step_l2) in enumerate(dict.fromkeys((searched.steps[0], searched.steps[-1]))):
         outputs = []
         start = None if best is None else best.solution
-        for (kept, held), forest in zip(splits, forests, strict=True):
-            start = ridge.solve(X, Y, step_l2, tolerance, rows=kept, start=start, overwrite_start=True)
-            # A forest has few features, and its leaves need all rows.
-            rows = ShardedRows(X, Y, kept, ALONE if try_forest else ridge.processes)
-            network = ridge.network(start, rows.X, rows.Y, trial, forest)
-            outputs.append(held_out_outputs(network, rows, take_rows(X, held), take_rows(Y, held), knn_weight != 0))
+        for fold, (split, forest) in enumerate(zip(splits, forests, strict=True)):
+            stage = f"kept-{turn}-{fold}"
+            start = ridge.solve(X, Y, step_l2, tolerance, rows=split[0], start=start, overwrite_start=True, stage=stage)
+            outputs.append(ridge.held_out_outputs(start, X, Y, split, forest, knn_weight != 0, stage))
         choice, tried = choose_knn(ridge.codebook, outputs, knn_weight)
         found = _Validated(choice, tried, outputs, start, searched.validation)
         if best is None or _gains(ridge.codebook, best, found):

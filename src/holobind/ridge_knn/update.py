@@ -50,7 +50,7 @@ from holobind.ridge_knn.label_tree import LabelTree
 from holobind.ridge_knn.network import RidgeKnn, default_codebook
 from holobind.ridge_knn.update_state import CONSTANT_FEATURE, UpdateState
 
-ONE_HOT_TOLERANCE = 1e-5  # relative residual of each column of the fit
+ONE_HOT_TOLERANCE = 1e-6  # relative residual of each column of the fit
 ORBIT_TOLERANCE = 3e-6  # times sqrt(d): a score is a sum over d columns, whose errors are independent
 CHANGE_FACTOR = 10  # of these tolerances, for changes, which are much smaller than the solution
 REWEIGH_FACTOR = 4
@@ -111,9 +111,9 @@ def add_rows(
         )
     if Y.multiply(wrong).nnz:
         raise OptionError("update: a label is both right and rejected for the same row; leave out one of them")
-    if not X.shape[0]:
-        return network
     now = now.grown_to(n_labels)
+    if not X.shape[0]:
+        return network if n_labels == network.n_labels else now.reweighed(network.rare_label_boost).network(network)
     wrong_rows, wrong_labels = (np.asarray(ids, np.int64) for ids in wrong.nonzero())
     after = _Fitted(
         csr_array(vstack([now.X, X])),
@@ -161,7 +161,8 @@ def remove_labels(network: RidgeKnn, labels: IntArray) -> RidgeKnn:
     gone[labels] = True
     free = np.union1d(now.free, labels)
     if len(free) >= network.n_labels:
-        raise OptionError(f"forget: these are all {network.n_labels} labels of the model; keep at least one")
+        n_labels = network.n_labels - len(now.free)
+        raise OptionError(f"forget: these are all {n_labels} labels of the model; keep at least one")
     stays = ~gone[now.rejected[1]]
     after = _Fitted(
         now.X,

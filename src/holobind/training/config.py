@@ -471,6 +471,7 @@ COMMAND_LINE_ONLY = {
     "plot": "`model_.metadata` has the values",
     "timings": "`model_.metadata` has them until it is saved",
     "groups": "an argument of `fit`",
+    "group_field": "`groups`, an argument of `fit`",
     "resume": "`fit` starts anew, as everywhere in scikit-learn",
     "quiet": "the estimator has `verbose`",
     "json": "output format",
