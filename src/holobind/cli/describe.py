@@ -48,12 +48,11 @@ def description(model: Model) -> dict[str, Any]:
 def table(described: dict[str, Any]) -> Table:
     """A table of a `description` to which the "path" and "bytes" of the model's file were added."""
     metadata = described["metadata"]
-    n_inputs = described["features"] or described["vocabulary"] or 0
     n_linear = described["linear output layer"]
     fewer_outputs, fewer_parameters = described["output layer smaller by"], described["network smaller by"]
     rows = {
         "model": described["summary"],
-        "inputs": f"texts, {n_inputs:,} tokens" if described["vocabulary"] else _features(described),
+        "inputs": _inputs(described),
         "labels": f"{described['labels']:,}, most frequent: {', '.join(map(str, described['most frequent labels']))}",
         "allowed labels": None
         if described["allowed labels"] == described["labels"]
@@ -90,6 +89,14 @@ def _label_text(described: dict[str, Any]) -> str | None:
         f"{texts['texts']:,} texts; weight {texts['weight']:g}, half of it at {texts['half_rows']:g} rows{embeddings}; "
         f"{described['labels without rows']:,} labels without rows, at most {texts['zero_labels']} of them in a row"
     )
+
+
+def _inputs(described: dict[str, Any]) -> str:
+    """What a model reads, in one line of text."""
+    if not described["vocabulary"]:
+        return _features(described)
+    tokens = f"{described['vocabulary']:,} tokens"
+    return f"{_features(described)}, and {tokens}" if described["features"] else f"texts, {tokens}"
 
 
 def _features(described: dict[str, Any]) -> str:
