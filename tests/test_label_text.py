@@ -1,5 +1,6 @@
 """Labels by their text: scores against their definition, labels without rows, explanations, files and the estimator."""
 
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -17,6 +18,16 @@ from holobind.label_text import MAX_FRACTION_OF_BEST, LabelText, TextWeights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 UNSEEN = range(N_LABELS - N_UNSEEN, N_LABELS)
+
+
+def name(label):
+    return label_texts()[label][0]
+
+
+def without_texts():
+    documents, labels = corpus()
+    named = [[name(i) for i in own] for own in labels]
+    return hb.HolographicClassifier(text=True, l2=1.0, knn_weight=0.5, update=True).fit(documents, named).model_
 
 
 def text_scores_by_definition(label_text, text, scores, labels):
@@ -48,28 +59,60 @@ def test_text_scores_are_their_definition():
 
 
 def test_what_is_added_falls_with_the_rows_of_a_label_and_is_never_negative():
-    weights = TextWeights(zero_weight=2.0, weight=1.0, half_rows=10.0)
-    n_rows = np.array([0, 1, 10, 1000])
-    texts = np.array([[0.5] * 4, [50.0] * 4, [-1.0] * 4], np.float32)
-    values = weights.values(texts, n_rows, np.array([[2.0], [1.0], [1.0]], np.float32))
-    np.testing.assert_allclose(values[0, 1:], [2 * 0.5 / 1.1, 2 * 0.5 / 2, 2 * 0.5 / 101], rtol=1e-6)
-    assert values[0, 0] == pytest.approx(2 * 0.95 * np.tanh(1 / 0.95))
-    assert values[1, 0] == pytest.approx(MAX_FRACTION_OF_BEST)  # below the best score, however well it fits
-    below = -np.ones((3, 1), np.float32)
-    assert (values[2] == 0).all() and (weights.values(texts, n_rows, below) == 0).all()
-    least = replace(weights, min_scale=0.5).values(texts, n_rows, below)
-    np.testing.assert_allclose(least, 0.5 * weights.values(texts, n_rows, np.ones((3, 1), np.float32)))
+    weights = TextWeights(weight=1.0, half_rows=10.0)
+    n_rows, best, texts = np.array([[1, 10, 1000, 0]]), np.array([[2.0]]), np.full((1, 4), 0.5, np.float32)
+    values = weights.learned(texts, n_rows, best)
+    np.testing.assert_allclose(values[0], [2 * 0.5 / 1.1, 2 * 0.5 / 2, 2 * 0.5 / 101, 0], rtol=1e-6)
+    assert (weights.learned(-texts, n_rows, best) == 0).all() and (weights.learned(texts, n_rows, -best) == 0).all()
+    np.testing.assert_allclose(replace(weights, min_best=0.5).learned(texts, n_rows, -best), values / 4)
+
+
+def test_labels_without_rows_come_after_the_fifth_unless_the_match_is_strong():
+    weights = TextWeights(zero_weight=2.0, zero_labels=2, strong_weight=3.0, strong_text=0.5, min_fifth=0.1)
+
+    def unseen(*texts, weights=weights, best=1.0, fifth=0.6):
+        t = np.array([texts], np.float32)
+        return weights.unseen(t, np.zeros(t.shape, int), np.array([[best]]), np.array([[fifth]]))[0]
+
+    values = unseen(0.1, 0.4, 0.45, 0.05)
+    assert values[0] == values[3] == 0  # not among the two best
+    assert 0.97 * 0.6 < values[1] < values[2] < 0.6
+    strong = unseen(0.2, 0.8, 50.0)
+    assert strong[1] == pytest.approx(0.95 * np.tanh(0.9 / 0.95)) and strong[2] == pytest.approx(MAX_FRACTION_OF_BEST)
+    np.testing.assert_allclose(unseen(0.2, 0.1), [0.4, 0.2], rtol=1e-6)  # weak matches stay below
+    assert (unseen(0.4, 0.45, best=0.0, fifth=0.0) == 0).all()
+    least = unseen(0.4, 0.45, weights=replace(weights, min_best=1.0), best=0.0, fifth=-1.0)
+    assert 0.097 < least[0] < least[1] < 0.1
+    assert (unseen(0.4, 0.9, weights=replace(weights, zero_labels=0)) == 0).all()
+    assert (
+        weights.unseen(np.ones((1, 2), np.float32), np.array([[1, 5]]), np.ones((1, 1)), np.ones((1, 1))) == 0
+    ).all()
+
+
+def test_weak_matches_without_rows_are_ranked_after_five_labels_with_rows():
+    with_texts, label_text = model(), model().label_text
+    text = f"word1 word2 word3 {subject(N_LABELS - 1)}"
+    try:
+        for strong, places in ((0.0, [5, 6]), (4.0, [0, 1, 2, 3, 4])):
+            weights = replace(
+                label_text.weights, zero_weight=50.0, zero_labels=1, strong_weight=strong, strong_text=0.1
+            )
+            with_texts.label_text = label_text.with_weights(weights)
+            ranked = with_texts.top_k([text], 10)[1][0].tolist()
+            assert ranked.index(N_LABELS - 1) in places and not {*ranked} & {*UNSEEN[:-1]}
+    finally:
+        with_texts.label_text = label_text
 
 
 def test_labels_without_rows_are_suggested_by_their_text():
     texts, labels = corpus(n=40, seed=5, unseen=True)
     with_texts = model()
-    ranked = with_texts.top_k(texts, 5)[1]
+    ranked = with_texts.top_k(texts, 9)[1]
     found = [label in row for row, own in zip(ranked, labels, strict=True) for label in own]
     assert np.mean(found) > 0.9
     before, with_texts.label_text = with_texts.label_text, None
     try:
-        ranked = with_texts.top_k(texts, 5)[1]
+        ranked = with_texts.top_k(texts, 9)[1]
     finally:
         with_texts.label_text = before
     assert np.mean([label in row for row, own in zip(ranked, labels, strict=True) for label in own]) < 0.4
@@ -113,7 +156,8 @@ def test_more_labels_than_a_chunk_and_labels_beyond_the_texts():
     label_text = LabelText.fit(label_texts()[:10], corpus()[0])
     rows = label_text.rows([f"{topic(3)} {subject(3)} word1"])
     scores, labels = np.array([[0.9, 0.8, 0.1]], np.float32), np.array([[25, 0, 29]])  # of a model with 30 labels
-    values, found = label_text.added(rows, scores, labels, np.ones(N_LABELS, np.int64))
+    codebook, h = OrbitCodebook(N_LABELS, 16), torch.zeros(1, 16)
+    values, found = label_text.added(rows, scores, labels, np.ones(N_LABELS, np.int64), codebook, h)
     assert found[0, 0] == 3 and found.max() < 10 and values.min() >= 0
 
 
@@ -130,7 +174,7 @@ def test_the_weights_are_chosen_on_hidden_labels_and_calibration_follows_the_fin
         label_texts=texts,
     )
     chosen = fitted.metadata["label_text"]
-    assert chosen["validation"]["recall@10 of hidden labels"] > 90 and chosen["zero_weight"] > 0
+    assert chosen["validation"]["with texts"]["recall@10 of hidden labels"] > 90 and chosen["zero_labels"] > 0
     assert fitted.calibration is not None
 
 
@@ -197,3 +241,49 @@ def test_raised_scores_can_be_raised_again():
     torch.testing.assert_close(nested.part(slice(1, 3)).scores(h[1:3]), scores[1:3])
     some = torch.arange(12).view(4, 3)
     torch.testing.assert_close(nested.scores_of(h, some), scores.gather(1, some))
+
+
+def test_new_labels_of_an_update_are_found_by_their_name_or_by_given_texts():
+    updatable = model(update=True)
+    n_texts = updatable.label_text.n_texts
+    given = {"named": ["named", "otherwise called"], "rowless": ["rowless", "zebra crossing"], name(0): "unused"}
+    texts = ["word1 word2 anything", "word3 word4 anything"]
+    after = updatable.update(texts, [["brand new"], ["named"]], label_texts=given)
+    assert after.label_names[N_LABELS:] == ["brand new", "named", "rowless"]
+    assert after.frequencies.counts[N_LABELS:].tolist() == [1, 1, 0] and after.label_text.n_texts == n_texts + 5
+    queries = ["brand new word7", "otherwise called word8", "a zebra crossing word9"]
+    assert after.top_k(queries, 1)[1][:, 0].tolist() == [N_LABELS, N_LABELS + 1, N_LABELS + 2]
+    before = updatable.label_text.index.toarray()
+    np.testing.assert_array_equal(after.label_text.index[:n_texts, : before.shape[1]].toarray(), before)
+    assert after.label_text.index[:n_texts].nnz == updatable.label_text.index.nnz  # old texts have no new words
+    assert updatable.label_text.n_texts == n_texts and updatable.n_labels == N_LABELS
+
+
+def test_labels_are_added_by_their_text_without_any_row():
+    after = model(update=True).update([], [], label_texts={name(0): name(0), "rowless": ["rowless", "zebra crossing"]})
+    assert after.n_labels == N_LABELS + 1 and after.frequencies.n_rows == 300
+    assert after.top_k(["a zebra crossing"], 1)[1].tolist() == [[N_LABELS]]
+    with pytest.raises(OptionError, match="has no texts of its labels"):
+        without_texts().update([], [], label_texts={"a": "b"})
+
+
+def test_a_forgotten_label_is_not_found_by_its_text_and_its_id_gets_other_texts():
+    unseen = N_LABELS - 1
+    forgotten = model(update=True).forget(labels=[name(unseen)])
+    text = f"{topic(unseen)} {subject(unseen)}"
+    assert unseen not in forgotten.top_k([text], 5)[1]
+    reused = forgotten.update(["word5 word6"], [["brand new"]])
+    assert reused.label_names[unseen] == "brand new" and reused.n_labels == N_LABELS
+    scores = reused.scores([text, "brand new word7"])[:, unseen]
+    assert scores[1] > scores[0] + 0.1
+
+
+def test_the_command_line_adds_labels_by_their_text(tmp_path, capsys):
+    path, texts = tmp_path / "m.safetensors", tmp_path / "texts.json"
+    model(update=True).save(path)
+    texts.write_text(json.dumps({name(0): [name(0)], "rowless": ["rowless", "zebra crossing"]}))
+    code, out, _ = run(capsys, "update", path, "--label-text", texts, "--json")
+    assert code == 0 and json.loads(out)["new labels"] == 1
+    assert hb.load(path).top_k(["zebra crossing"], 1)[1].tolist() == [[N_LABELS]]
+    assert is_one_line_error(run(capsys, "update", path, "--label-language", "en", "--reject", texts), "--label-text")
+    assert is_one_line_error(run(capsys, "update", path), "--label-text with new labels")

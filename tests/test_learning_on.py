@@ -8,6 +8,7 @@ from scipy.sparse import csr_array
 import holobind as hb
 from holobind.data import Split
 from holobind.data.csr import label_id_sets, normalise_rows
+from holobind.errors import LabelError, OptionError
 from holobind.ridge_knn.update import keep_learning, prediction_weights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -176,3 +177,12 @@ def test_on_real_texts_an_update_gives_the_scores_of_a_fit_to_all(shared_data):
         for W, b in (prediction_weights(each, network.out_features) for each in (network.learning_on, state))
     )
     np.testing.assert_allclose(found, wanted, atol=1e-4)
+
+
+def test_forgotten_labels_are_not_counted_and_cannot_be_forgotten_again():
+    model = learned().forget(labels=["fruit"])
+    for label, error in (("fruit", "2 names, such as 'vehicle'"), ("", "2 names, such as"), (0, "forgotten before")):
+        with pytest.raises(LabelError, match=f"this model has no label .*{error}"):
+            model.forget(labels=[label])
+    with pytest.raises(OptionError, match="these are all 2 labels"):
+        model.forget(labels=["vehicle", "colour"])

@@ -91,11 +91,11 @@ def ranked_labels(head: Scorer, h: Tensor, k: int, allowed: Tensor | None = None
 
 
 def label_ids(option: str, labels: Iterable[Label], n_labels: int, names: Sequence[str] | None) -> NDArray[np.int64]:
-    """The ids of labels that are given by name or by id."""
+    """The ids of labels that are given by name or by id. An empty name is no label: that of the id was forgotten."""
     if isinstance(labels, str):
         raise OptionError(f"{option} is a list of labels; got one text, {labels[:40]!r}")
     wanted: Collection[Label] = list(labels)
-    by_name = {} if names is None or not wanted else {name: i for i, name in enumerate(names)}
+    by_name = {} if names is None or not wanted else {name: i for i, name in enumerate(names) if name}
     ids = np.empty(len(wanted), np.int64)
     for i, label in enumerate(wanted):
         if isinstance(label, str):
@@ -105,7 +105,9 @@ def label_ids(option: str, labels: Iterable[Label], n_labels: int, names: Sequen
         else:
             found = label if isinstance(label, int | np.integer) and not isinstance(label, bool) else None
         if found is None or not 0 <= int(found) < n_labels:
-            known = f"ids from 0 to {n_labels - 1}" if names is None else f"{n_labels} names, such as {names[0][:40]!r}"
+            known = f"ids from 0 to {n_labels - 1}"
+            if names is not None:
+                known = f"{len(by_name)} names, such as {next(iter(by_name), '')[:40]!r}"
             raise LabelError(f"{option}: this model has no label {str(label)[:60]!r}; it has {known}")
         ids[i] = int(found)
     return ids

@@ -12,30 +12,34 @@ over the texts a_i of the label, of which a_1 is its name, as tf-idf vectors of 
     e            embeddings of a sentence encoder, where the model has one
 
 The more training rows a label has, the less its text counts. With s the best score of x without label texts, but at
-least `min_scale`, and n the number of rows of l, this is added to the score of l:
+least `min_best`, and n the number of rows of l, this is added to the score of l, or is its score if n = 0:
 
-    0.95 s tanh(zero_weight t / 0.95)      if n = 0
-    s weight t / (1 + n / half_rows)       otherwise
+    s weight t / (1 + n / half_rows)                                     if n > 0
+    max(min(s zero_weight t, z (0.98 + 0.02 t)),
+        0.95 s tanh(strong_weight (t - strong_text) / 0.95))             if n = 0, for the zero_labels best labels
 
-So a label that was never seen does not overtake the best one, unless the best one has a low score itself: `min_scale`
-is the best score that nine of ten rows reach.
+where z is the fifth best score of labels with rows, with their texts, but at least `min_fifth`. So labels that were
+never seen come after the five best ones, and at most `zero_labels` of them are raised at all. Only a strong match, with
+t above `strong_text`, comes further up, and does not overtake the best label unless that has a low score itself:
+`min_best` and `min_fifth` are what nine of ten rows reach.
 
 Only the ADDED_LABELS largest values of a row are added, and they are not negative, so that the top k stays exact
 (`heads.added_scores`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 from torch import Tensor
 
 from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback, RowIndex
-from holobind.data.csr import from_arrays, normalise_rows, take_rows
+from holobind.codebooks import Codebook
+from holobind.data.csr import from_arrays, normalise_rows, take_rows, widen
 from holobind.data.tfidf import Tfidf, all_features
 from holobind.errors import OptionError
 from holobind.heads.added_scores import AddedScores, Scorer
@@ -45,6 +49,7 @@ if TYPE_CHECKING:
 
 N_BEST_LABELS = 30  # whose names are part of the query g(x)
 ADDED_LABELS = 64  # of a row
+MAX_ZERO_LABELS = 16  # of these, that have no rows
 MAX_FRACTION_OF_BEST = 0.95  # of the best score of a row, that a label without rows may reach by its text
 MAX_CHUNK_BYTES = 1 << 25  # of the text scores of all labels for some rows
 MAX_WEIGHT = 100.0
@@ -55,11 +60,15 @@ MAX_SAMPLE = 50_000  # training texts that document frequencies are counted in
 class TextWeights:
     """How much label texts count, as above."""
 
-    zero_weight: float = 2.0
     weight: float = 0.8
     half_rows: float = 10.0
+    zero_weight: float = 2.5
+    zero_labels: int = 3
+    strong_weight: float = 2.5
+    strong_text: float = 0.3
     embedding_weight: float = 0.0
-    min_scale: float = 0.0
+    min_best: float = 0.0
+    min_fifth: float = 0.0
 
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
@@ -67,25 +76,52 @@ class TextWeights:
                 raise OptionError(f"label text: {name} must be a number from 0 to {MAX_WEIGHT:g}; got {value!r:.40}")
         if not self.half_rows:
             raise OptionError("label text: half_rows must be larger than 0")
+        if not isinstance(self.zero_labels, int) or self.zero_labels > MAX_ZERO_LABELS:
+            raise OptionError(f"label text: zero_labels must be from 0 to {MAX_ZERO_LABELS}; got {self.zero_labels}")
 
     def as_json(self) -> dict[str, float]:
         """Numbers that, as keyword arguments of the class, build it again."""
         return asdict(self)
 
-    def values(self, texts: FloatArray, n_rows: IntArray, best: FloatArray) -> FloatArray:
-        """What is added to scores.
+    def by_rows(self, n_rows: IntArray) -> FloatArray:
+        """The factor of t of labels with rows; 0 for others.  Shapes: any"""
+        return np.where(n_rows > 0, self.weight / (1 + n_rows / self.half_rows), 0).astype(np.float32)
+
+    def learned(self, texts: FloatArray, n_rows: IntArray, best: FloatArray) -> FloatArray:
+        """What is added to scores of labels with rows, and 0 for others.
 
         texts    t of some labels of each row
         n_rows   of these labels
         best     the best score of each row
 
-        Shapes: (n, m), (n, m) or (m), (n, 1) -> (n, m)
+        Shapes: (n, m), (n, m), (n, 1) -> (n, m)
         """
-        factor = np.where(n_rows > 0, self.weight / (1 + n_rows / self.half_rows), self.zero_weight)
-        relative = factor.astype(np.float32) * np.maximum(texts, 0)
-        bound = np.float32(MAX_FRACTION_OF_BEST)
-        relative = np.where(n_rows > 0, relative, bound * np.tanh(relative / bound))
-        return np.asarray(relative * np.maximum(best, np.float32(self.min_scale)), np.float32)
+        return np.asarray(np.maximum(best, self.min_best) * self.by_rows(n_rows) * np.maximum(texts, 0), np.float32)
+
+    def unseen(self, texts: FloatArray, n_rows: IntArray, best: FloatArray, fifth: FloatArray) -> FloatArray:
+        """What is added to scores of labels without rows, and 0 for others.
+
+        texts   of labels among which are the `zero_labels` best without rows
+        fifth   the fifth best score of each row, of labels with rows, with their texts
+
+        Shapes: (n, m), (n, m), (n, 1), (n, 1) -> (n, m)
+        """
+        first, bound = np.maximum(best, np.float32(self.min_best)), np.float32(MAX_FRACTION_OF_BEST)
+        texts = np.maximum(texts, 0)
+        strong = np.float32(self.strong_weight) * np.maximum(texts - np.float32(self.strong_text), 0)
+        below = np.maximum(fifth, np.float32(self.min_fifth)) * np.float32(0.98 + 0.02 * np.minimum(texts, 1))
+        values = np.minimum(first * np.float32(self.zero_weight) * texts, np.maximum(below, 0))
+        values = np.maximum(values, first * bound * np.tanh(strong / bound))
+        return np.asarray(np.where(self._best_unseen(texts, n_rows == 0), values, 0), np.float32)
+
+    def _best_unseen(self, texts: FloatArray, unseen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Which labels are the `zero_labels` best without rows; of equal ones all.  Shapes: 2 x (n, m) -> (n, m)"""
+        if not self.zero_labels:
+            return np.zeros_like(unseen)
+        if self.zero_labels >= texts.shape[1]:
+            return unseen
+        ranked = -np.partition(-np.where(unseen, texts, -1), self.zero_labels - 1, axis=1)
+        return unseen & (texts >= ranked[:, self.zero_labels - 1 : self.zero_labels])
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,9 +191,7 @@ class LabelText:
             counts += np.bincount(plain.transform(some).indices, minlength=len(words))
         idf = 1 + np.log((1 + len(flat) + len(sample)) / (1 + counts))
         tfidf = Tfidf(words, idf.astype(np.float32), "prefix")
-        index = tfidf.transform(flat)
-        index.data = index.data.astype(np.float16).astype(np.float32)  # as in a file
-        return cls(tfidf, index, owners, TextWeights())
+        return cls(tfidf, _stored(tfidf.transform(flat)), owners, TextWeights())
 
     def with_weights(
         self, weights: TextWeights, embeddings: FloatArray | None = None, encoder: "EncoderFeatures | None" = None
@@ -165,6 +199,28 @@ class LabelText:
         if embeddings is None or not weights.embedding_weight:
             return LabelText(self.tfidf, self.index, self.owners, weights)
         return LabelText(self.tfidf, self.index, self.owners, weights, embeddings.astype(np.float16), encoder)
+
+    def with_texts(self, texts: Mapping[int, Sequence[str]]) -> "LabelText":
+        """With other texts of some labels, which may be new ones; none for an empty list.
+
+        The other texts keep their vectors. A word that no text had gets the largest idf.
+        """
+        last = max(self.n_labels - 1, *texts) if texts else self.n_labels - 1
+        changed = {label: texts.get(label) or ("",) for label in {*texts, *range(self.n_labels, last + 1)}}
+        flat = [text for of_label in changed.values() for text in of_label]
+        known = {*self.tfidf.words}
+        words = [word for word in all_features(flat, "prefix") if word not in known]
+        idf = np.append(self.tfidf.idf, np.full(len(words), self.tfidf.idf.max(initial=1), np.float32))
+        tfidf = Tfidf([*self.tfidf.words, *words], idf, "prefix")
+        stays = np.flatnonzero(~np.isin(self.owners, list(changed)))
+        owners = np.append(self.owners[stays], np.repeat(list(changed), [len(each) for each in changed.values()]))
+        order = np.argsort(owners, kind="stable")
+        index = csr_array(vstack([widen(self.index[stays], len(tfidf.words)), _stored(tfidf.transform(flat))]))[order]
+        embeddings = None
+        if self.embeddings is not None and self.encoder is not None:
+            new = self.encoder.embed(flat).astype(np.float16)
+            embeddings = np.concatenate([self.embeddings[stays], new])[order]
+        return LabelText(tfidf, index, owners[order], self.weights, embeddings, self.encoder)
 
     @property
     def n_labels(self) -> int:
@@ -203,28 +259,51 @@ class LabelText:
         Shapes: (n, in), (L)
         """
         best = scorer.top_k(h, min(N_BEST_LABELS, scorer.n_labels))
-        values, labels = self.added(rows, best[0].float().cpu().numpy(), best[1].cpu().numpy(), counts)
+        values, labels = self.added(rows, best[0].float().cpu().numpy(), best[1].cpu().numpy(), counts, scorer, h)
         return AddedScores(scorer, *(torch.from_numpy(array).to(h.device) for array in (values, labels)))
 
     def added(
-        self, rows: TextRows, best_scores: FloatArray, best_labels: IntArray, counts: IntArray
+        self,
+        rows: TextRows,
+        best_scores: FloatArray,
+        best_labels: IntArray,
+        counts: IntArray,
+        scorer: Scorer | Codebook,
+        h: Tensor,
     ) -> tuple[FloatArray, IntArray]:
         """What is added to the scores of some labels of each document, and these labels, -1 for none.
 
         best_scores, best_labels   of the documents, best first, without label texts
 
-        Shapes: (n, 30), (n, 30), (L) -> (n, m), (n, m)
+        Shapes: (n, 30), (n, 30), (L), h (n, in) -> (n, m), (n, m)
         """
-        m, n = min(ADDED_LABELS, self.n_labels), rows.words.shape[0]
-        values, labels = np.zeros((n, m), np.float32), np.full((n, m), -1, np.int64)
-        counts = counts[: self.n_labels]
+        counts, factors = counts[: self.n_labels], self.weights.by_rows(counts[: self.n_labels])
+        with_rows, without = np.flatnonzero(counts > 0), np.flatnonzero(counts == 0)
+        n_learned, n_unseen = min(ADDED_LABELS, len(with_rows)), min(self.weights.zero_labels, len(without))
+        n = rows.words.shape[0]
+        values = np.zeros((n, max(n_learned + n_unseen, 1)), np.float32)
+        labels = np.full(values.shape, -1, np.int64)
         for chunk, words, cosines in self.text_scores(rows, best_scores, best_labels):
             texts = words
             if cosines is not None:
                 texts = words + np.float32(self.weights.embedding_weight) * np.maximum(cosines, 0)
-            raised = self.weights.values(texts, counts, best_scores[chunk, :1])
-            largest, at = torch.from_numpy(raised).topk(m, dim=1)
-            values[chunk], labels[chunk] = largest.numpy(), np.where(largest.numpy() > 0, at.numpy(), -1)
+            best = best_scores[chunk, :1]
+            learned = _largest(texts * factors, with_rows, n_learned)
+            raised = self.weights.learned(np.take_along_axis(texts, learned, 1), counts[learned], best)
+            unseen = _largest(texts, without, n_unseen)
+            if n_unseen:
+                known = np.where(best_labels[chunk] < self.n_labels, best_labels[chunk], without[0])
+                own = self.weights.learned(np.take_along_axis(texts, known, 1), counts[known], best)
+                fifth = _fifth(best_scores[chunk] + own, known, raised, learned)
+                of_unseen = np.take_along_axis(texts, unseen, 1), counts[unseen]
+                raised = np.hstack([raised, self.weights.unseen(*of_unseen, best, fifth)])
+            width = raised.shape[1]
+            values[chunk, :width] = raised
+            labels[chunk, :width] = np.where(raised > 0, np.hstack([learned, unseen]), -1)
+        if n_unseen and n:  # the score of a label without rows is crosstalk, which its value replaces
+            at = torch.from_numpy(np.maximum(labels[:, n_learned:], 0)).to(h.device)
+            crosstalk = scorer.scores_of(h, at).float().cpu().numpy()
+            values[:, n_learned:] = np.where(labels[:, n_learned:] < 0, 0, values[:, n_learned:] - crosstalk).clip(0)
         return values, labels
 
     def text_scores(self, rows: TextRows, best_scores: FloatArray, best_labels: IntArray) -> Any:
@@ -303,6 +382,30 @@ class LabelText:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_prepared": None}
+
+
+def _largest(values: FloatArray, columns: IntArray, m: int) -> IntArray:
+    """The columns, of some, with the m largest values of each row.  Shapes: (n, L), (c) -> (n, m)"""
+    found = torch.from_numpy(values)[:, torch.from_numpy(columns)].topk(m, dim=1).indices
+    return np.asarray(columns[found.numpy()], np.int64)
+
+
+def _fifth(best: FloatArray, labels: IntArray, raised: FloatArray, others: IntArray) -> FloatArray:
+    """The fifth best score with label texts, of the best labels and of others that texts raise.
+
+    The scores of the others without texts, which are low, are taken for 0: so the result is not too large.
+
+    Shapes: (n, b), (n, b), (n, m), (n, m) -> (n, 1)
+    """
+    is_new = ~(others[:, :, None] == labels[:, None, :]).any(2)
+    scores = np.hstack([best, np.where(is_new, raised, 0)])
+    at = min(4, scores.shape[1] - 1)
+    return np.asarray(-np.partition(-scores, at, axis=1)[:, at : at + 1])
+
+
+def _stored(index: CsrArray) -> CsrArray:
+    """Vectors as they are in a file, in 16 bits."""
+    return from_arrays(index.data.astype(np.float16).astype(np.float32), index.indices, index.indptr, index.shape)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,7 +6,7 @@ model = model.forget(rows=[3, 7])            fewer rows, or labels
 Each returns a new model, and the old one stays as it was. `ridge_knn.update` has the equations.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -18,6 +18,7 @@ from holobind._types import CsrArray, IntArray, ProgressCallback
 from holobind.calibration import Calibration
 from holobind.data.batches import Examples, SparseExamples
 from holobind.data.csr import from_label_ids, normalise_rows
+from holobind.data.label_texts import as_label_texts, match_labels
 from holobind.errors import DataError, LabelError, OptionError
 from holobind.heads import HolographicHead
 from holobind.label_filter import Allowed, Label, label_ids
@@ -57,6 +58,7 @@ class LearningOn:
         labels: LabelSets,
         *,
         rejected: LabelSets | None = None,
+        label_texts: Any = None,
         reweigh: bool = False,
         refit: bool = False,
         on_progress: ProgressCallback | None = None,
@@ -67,6 +69,9 @@ class LearningOn:
         labels     for each row, the names of its labels, or their ids; names that are new become labels
         rejected   for each row, labels that are not right, as a person has said: their target is -1, and that of any
                    other absent label is 0. With an empty list in `labels`, the row says only that
+        label_texts   texts of new labels, where the model has texts of its labels: a file, or {label: text or [name,
+                   synonym, ...]}. Labels that neither the model nor a row has are added, without rows. The text of
+                   any other new label is its name
         reweigh    set the weights of rare labels by the new counts, in an orbit codebook, too, where that takes longer
         refit      fit trees anew, too; without it they stay as they are
 
@@ -80,17 +85,14 @@ class LearningOn:
         known = _LabelIds(network.n_labels, names, free)
         ids = known.of("labels", labels, X.shape[0])
         wrong = known.of("rejected", rejected, X.shape[0], may_add=False) if rejected is not None else None
-        if not X.shape[0]:
+        texts = self._texts_of_new_labels(known, label_texts)
+        if not X.shape[0] and not known.n_new:
             return self
-        if known.n_new and self.label_text is not None:
-            raise OptionError(
-                f"this model has texts of its labels, and {known.n_new} new labels have none; train it again"
-            )
         Y = from_label_ids(ids, len(known))
         R = None if wrong is None else from_label_ids(wrong, len(known))
         after = add_rows(network, X, Y, R, reweigh=reweigh)
         changes = {"rows added": X.shape[0], "labels added": known.n_new}
-        return self._learned(after, known.names, changes, refit, on_progress)
+        return self._learned(after, known.names, changes, refit, on_progress, texts)
 
     def forget(
         self,
@@ -116,10 +118,13 @@ class LearningOn:
         if labels is not None:
             ids = np.unique(label_ids("forget", labels, self.n_labels, self.label_names))
             gone_ids, names = set(ids.tolist()), self.label_names
+            if twice := gone_ids & set(network.free_labels()):
+                raise LabelError(f"forget: this model has no label {min(twice)}; it was forgotten before")
             if names is not None:
                 names = [FORGOTTEN_NAME if i in gone_ids else name for i, name in enumerate(names)]
             after = remove_labels(network, ids) if len(ids) else network
-            return self._learned(after, names, {"labels forgotten": len(ids)}, refit, on_progress)
+            texts: dict[int, list[str]] = {i: [] for i in gone_ids}
+            return self._learned(after, names, {"labels forgotten": len(ids)}, refit, on_progress, texts)
         gone = _row_numbers(rows, network.n_training_rows) if rows is not None else self._find_rows(inputs)
         after = remove_rows(network, gone, reweigh=reweigh) if len(gone) else network
         return self._learned(after, self.label_names, {"rows forgotten": len(gone)}, refit, on_progress)
@@ -135,6 +140,21 @@ class LearningOn:
             )
         learning_state(self.network)
         return self.network
+
+    def _texts_of_new_labels(self, known: "_LabelIds", label_texts: Any) -> dict[int, list[str]]:
+        """The texts of new labels by id; labels that only have a text are added to the known ones."""
+        if label_texts is None:
+            return {known.by_name[name]: [name] for name in known.new_names}
+        if self.label_text is None:
+            raise OptionError("label_texts: this model has no texts of its labels; train it with --label-text")
+        if known.names is None:
+            raise OptionError("label_texts: the labels of this model have no names to find their texts by")
+        names = [name for name in known.names if name != FORGOTTEN_NAME]
+        matched = match_labels(as_label_texts(label_texts), names, len(names))
+        by_name = dict(zip(matched.names or (), matched.texts, strict=True))
+        for name in (matched.names or [])[len(names) :]:
+            known.add_name(name)
+        return {known.by_name[name]: by_name[name] for name in known.new_names}
 
     def _rows(self, inputs: Any) -> CsrArray:
         examples = self.examples(inputs)
@@ -163,7 +183,9 @@ class LearningOn:
         changes: dict[str, int],
         refit: bool,
         on_progress: ProgressCallback | None,
+        texts: Mapping[int, Sequence[str]] | None = None,
     ) -> Self:
+        """The model with a network that has learned on; `texts`: new texts of labels, empty for none."""
         if refit:
             network = refit_trees(network, on_progress)
         Y = network.training_rows()[1]
@@ -187,7 +209,7 @@ class LearningOn:
             metadata={**self.metadata, "rows": network.n_training_rows, "learning on": {**before, **total}},
             calibration=self.calibration,
             allowed=None if allowed.all() else allowed,
-            label_text=self.label_text,
+            label_text=self.label_text.with_texts(texts) if self.label_text is not None and texts else self.label_text,
         ).eval()
         return learned
 
@@ -200,6 +222,7 @@ class _LabelIds:
 
     def __init__(self, n_labels: int, names: list[str] | None, free: Sequence[int]) -> None:
         self.names, self.free, self.n_labels, self.n_new = names, list(free), n_labels, 0
+        self.new_names: list[str] = []
         self.by_name = {} if names is None else {name: i for i, name in enumerate(names) if name != FORGOTTEN_NAME}
 
     def __len__(self) -> int:
@@ -219,10 +242,10 @@ class _LabelIds:
             self._add_ids(option, [i for row in rows for i in row], may_add)
         elif may_add:
             for name in (name for row in rows for name in row if isinstance(name, str) and name not in self.by_name):
-                self._add_name(name)
+                self.add_name(name)
         return [sorted({self._id(option, label) for label in row}) for row in rows]
 
-    def _add_name(self, name: str) -> None:
+    def add_name(self, name: str) -> None:
         if name in self.by_name:
             return
         check_names([name])
@@ -230,6 +253,7 @@ class _LabelIds:
             raise LabelError("labels: a label has an empty name; name it, or leave it out")
         assert self.names is not None
         self.n_new += 1
+        self.new_names.append(name)
         if self.free:
             self.by_name[name] = self.free.pop(0)
             self.names[self.by_name[name]] = name

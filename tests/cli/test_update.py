@@ -54,7 +54,7 @@ def test_mistakes_are_one_line_and_leave_the_file(capsys, text_model, feature_mo
     numbers = tmp_path / "rows.txt"
     numbers.write_text("1\nx\n")
     for arguments, error in (
-        (("update", text_model), "give DATA with new rows, or --reject"),
+        (("update", text_model), "give DATA with new rows, --reject"),
         (("update", text_model, tmp_path / "none.jsonl"), "none.jsonl"),
         (("update", feature_model, new_rows), "this model reads features"),
         (("update", text_model, feature_data), "the data has only features"),

@@ -95,6 +95,32 @@ LabelNames = Annotated[
         show_default=False,
     ),
 ]
+GroupField = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Field with the group of each training row: whole groups are held out.",
+        rich_help_panel=FIELDS,
+    ),
+]
+LabelText = Annotated[
+    Path | None,
+    typer.Option(
+        "--label-text",
+        metavar="FILE",
+        help="Names, synonyms and descriptions of labels: SKOS, TSV, CSV, JSON, or a line a label. Labels with few or "
+        "no rows are suggested by them.",
+        rich_help_panel=FIELDS,
+    ),
+]
+LabelLanguage = Annotated[
+    str | None,
+    typer.Option(
+        metavar="CODE",
+        help="Language of the label texts, such as en, where the file has several.  \\[default: all]",
+        rich_help_panel=FIELDS,
+    ),
+]
 BYTE_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 
 

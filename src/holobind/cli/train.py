@@ -10,13 +10,15 @@ import typer
 
 from holobind._files import atomic_write, write_errors
 from holobind.cli.arguments import (
-    FIELDS,
     Data,
     Format,
+    GroupField,
     Json,
     LabelField,
+    LabelLanguage,
     LabelNames,
     LabelSeparator,
+    LabelText,
     MaxUncompressed,
     Quiet,
     TextField,
@@ -49,24 +51,6 @@ Groups = Annotated[
     Path | None,
     typer.Option(help="File with the group of each training row, a line a row: whole groups are held out."),
 ]
-LabelText = Annotated[
-    Path | None,
-    typer.Option(
-        "--label-text",
-        metavar="FILE",
-        help="Names, synonyms and descriptions of labels: SKOS, TSV, CSV, JSON, or a line a label. Labels with few or "
-        "no rows are suggested by them.",
-        rich_help_panel=FIELDS,
-    ),
-]
-LabelLanguage = Annotated[
-    str | None,
-    typer.Option(
-        metavar="CODE",
-        help="Language of the label texts, such as en, where the file has several.  \\[default: all]",
-        rich_help_panel=FIELDS,
-    ),
-]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue where the same command was interrupted.")]
 MODEL_PATH = Path("model.safetensors")
 
@@ -84,6 +68,7 @@ def train(
     text_field: TextField = None,
     label_field: LabelField = None,
     label_separator: LabelSeparator = None,
+    group_field: GroupField = None,
     label_names: LabelNames = None,
     label_text: LabelText = None,
     label_language: LabelLanguage = None,
@@ -121,8 +106,9 @@ def train(
     import holobind as hb
     from holobind.cli import plots
     from holobind.cli.describe import file_size, metric_summary, notes, summary, validation, validation_text
-    from holobind.data.formats import input_files
+    from holobind.data.formats import input_files, training_table
     from holobind.data.label_texts import read_label_texts, with_label_texts
+    from holobind.data.tables import TableOptions, read_field
     from holobind.data.text_files import read_lines
     from holobind.ridge_knn.fit_checkpoint import remove_checkpoint
 
@@ -139,7 +125,12 @@ def train(
     with claim_outputs(outputs, inputs), progress() as report:
         if checkpoint.exists() and not resume:
             raise FileError(f"{checkpoint} belongs to an interrupted run; continue it with --resume, or remove it")
+        if groups is not None and group_field is not None:
+            raise OptionError("--groups and --group-field both give the groups of rows; take one of them")
         group_names = None if groups is None else read_lines(groups, max_uncompressed)
+        if group_field is not None:
+            table = TableOptions.of(format=format, text_field=text_field, label_field=label_field)
+            group_names = read_field(training_table(data), group_field, table, max_uncompressed)
         if label_language is not None and label_text is None:
             raise OptionError("--label-language is that of --label-text, which is not given")
         texts = None if label_text is None else read_label_texts(label_text, label_language, max_uncompressed)
@@ -157,8 +148,8 @@ def train(
         )
         if group_names is not None and len(group_names) != len(dataset.train):
             raise DataError(
-                f"{groups} has {len(group_names):,} lines, and the data has {len(dataset.train):,} training rows; "
-                "give the group of each row in a line of its own"
+                f"{groups or group_field} has {len(group_names):,} lines, and the data has {len(dataset.train):,} "
+                "training rows; give the group of each row in a line of its own"
             )
         print_description(dataset)
         matched = None

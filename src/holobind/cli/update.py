@@ -11,8 +11,10 @@ from holobind.cli.arguments import (
     Format,
     Json,
     LabelField,
+    LabelLanguage,
     LabelNames,
     LabelSeparator,
+    LabelText,
     MaxUncompressed,
     ModelFile,
     Quiet,
@@ -60,6 +62,8 @@ def update(
     label_field: LabelField = None,
     label_separator: LabelSeparator = None,
     label_names: LabelNames = None,
+    label_text: LabelText = None,
+    label_language: LabelLanguage = None,
     max_uncompressed: MaxUncompressed = None,
     encoder: EncoderPlace = None,
     quiet: Quiet = False,
@@ -70,7 +74,8 @@ def update(
     The result is that of a fit to all rows with the same penalty, features and
     settings. Labels of a text that are not right go into --reject: their
     scores fall for this text and for similar ones. The training split of DATA
-    is added.
+    is added. In a model with label texts, a new label is found by its name, or
+    by its texts in --label-text; labels that only this file has are added, too.
 
     Examples:
 
@@ -79,13 +84,21 @@ def update(
         holobind update model.safetensors new.csv --label-field tags --out next.safetensors
 
         holobind update model.safetensors --reject wrong.jsonl
+
+        holobind update model.safetensors --label-text thesaurus.ttl
     """
     import holobind as hb
+    from holobind.data.label_texts import read_label_texts
 
-    if data is None and reject is None:
-        raise OptionError("update: give DATA with new rows, or --reject with labels that are not right, or both")
+    if data is None and reject is None and label_text is None:
+        raise OptionError(
+            "update: give DATA with new rows, --reject with labels that are not right, or --label-text with new labels"
+        )
+    if label_language is not None and label_text is None:
+        raise OptionError("--label-language is that of --label-text, which is not given")
     began, path = time.perf_counter(), out or model
-    with claim_outputs({"--out": path}, _inputs(model if out else None, data, reject)), progress() as report:
+    inputs = _inputs(model if out else None, data, reject, label_text)
+    with claim_outputs({"--out": path}, inputs), progress() as report:
         loaded = hb.load(model, encoder=encoder)
         loaded.check_can_learn_on()  # before data is read
         options = {
@@ -96,10 +109,17 @@ def update(
             "label_names": label_names,
             "max_uncompressed": max_uncompressed,
         }
+        texts = None if label_text is None else read_label_texts(label_text, label_language, max_uncompressed)
         right, wrong = (None if each is None else _read(loaded, each, report, options) for each in (data, reject))
-        inputs, labels, rejected = _joined(right, wrong)
+        rows, labels, rejected = _joined(right, wrong)
         learned = loaded.update(
-            inputs, labels, rejected=rejected, reweigh=reweigh, refit=refit_trees, on_progress=report
+            rows,
+            labels,
+            rejected=rejected,
+            label_texts=texts,
+            reweigh=reweigh,
+            refit=refit_trees,
+            on_progress=report,
         )
         report(f"writing {path}", 0.0)
         learned.save(path)
@@ -173,7 +193,10 @@ def forget(
         )
         report(f"writing {path}", 0.0)
         learned.save(path)
-    changes = {"rows forgotten": n_rows - learned.frequencies.n_rows, "labels forgotten": len(labels or ())}
+    changes = {
+        "rows forgotten": n_rows - learned.frequencies.n_rows,
+        "labels forgotten": len(_free(learned)) - len(_free(loaded)),
+    }
     _print(path, began, as_json, learned, changes, refit_trees)
 
 
@@ -204,8 +227,7 @@ def _read(model: "Model", path: Path, report: Any, options: dict[str, Any]) -> R
 def _joined(right: Rows | None, wrong: Rows | None) -> tuple[Any, list[Any], list[Any] | None]:
     """All rows with their right and their wrong labels; a text that is in both has both in one row."""
     if wrong is None:
-        assert right is not None
-        return right[0], list(right[1]), None
+        return ([], [], None) if right is None else (right[0], list(right[1]), None)
     if right is None:
         return wrong[0], [[] for _ in wrong[1]], list(wrong[1])
     if not isinstance(right[0], list):
@@ -239,6 +261,11 @@ def _numbers(text: str) -> list[int]:
     return [int(part) for part in parts]
 
 
+def _free(model: "Model") -> list[int]:
+    """The ids of forgotten labels."""
+    return model.network.free_labels()
+
+
 def _print(path: Path, began: float, as_json: bool, model: "Model", changes: dict[str, int], refitted: bool) -> None:
     from holobind.cli.describe import file_size
     from holobind.ridge_knn import RidgeKnn
@@ -250,7 +277,7 @@ def _print(path: Path, began: float, as_json: bool, model: "Model", changes: dic
         "path": str(path),
         **changes,
         "all rows": network.n_training_rows,
-        "all labels": model.n_labels - len(network.free_labels()),
+        "all labels": model.n_labels - len(_free(model)),
         "seconds": round(time.perf_counter() - began, 2),
         "bytes": path.stat().st_size,
         "trees": "none" if not has_trees else "fitted anew" if refitted else "as before",

@@ -7,6 +7,7 @@ from holobind._jit import compiled
 # All of fastmath but the flags by which infinities and NaN may be taken for anything else.
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 MANY_CHANGES = 4  # where more than a quarter of the classifiers changes, weights of all of them are added at once
+SCAN_FACTOR = 24  # a parent with fewer features than this times a row's is read from its first to its last
 _LCG_FACTOR, _LCG_STEP = np.uint64(6364136223846793005), np.uint64(1442695040888963407)  # Knuth's MMIX generator
 
 
@@ -136,16 +137,30 @@ def nearest_centroids(indptr, ids, values, centroids, out):  # type: ignore[no-u
         out[i] = best
 
 
+@compiled(fastmath=_FAST, inline="always")
+def _add_entries(packed, at, x, sums):  # type: ignore[no-untyped-def]
+    for e in range(at + 1, at + 1 + np.int64(packed[at])):
+        entry = np.int64(packed[e])
+        sums[entry >> 8] += x * np.float32((entry & 255) - 128)
+
+
 @compiled(fastmath=_FAST)
 def search_tree(  # type: ignore[no-untyped-def]
-    indptr, ids, values, root_position, child_offsets, feature_offsets, features, entry_offsets, entry_children,
-    entry_levels, scales, biases, n_levels, beam, log_probabilities, leaves,
+    indptr, ids, values, n_features, tables, table_of, child_offsets, feature_offsets, features, starts, packed, scales,
+    biases, n_levels, beam, log_probabilities, leaves,
 ):  # fmt: skip
     """The leaves that a beam search finds for each row, best first, and their log-probabilities; -1 for none.
 
-    root_position   where in `features` a feature of the root is, or -1: the root is asked by every row
+    starts     where in `packed` the entries of a feature of a parent are
+    packed     their number, followed by 256 child + weight + 128 of each: what is read together is stored together
+    tables     for parents of many features, where in `packed` the entries of each of all features are, or -1
+    table_of   the row of `tables` that belongs to a parent, or -1
 
-    Shapes: root_position (f), log_probabilities and leaves (n, k); `LabelTree` has the others
+    A parent of few features is asked for each of them whether the row has it; another one without a table is searched
+    for each feature of the row. Features ascend everywhere, so all three ways add in the same order.
+
+    Shapes: starts (n_parent_features), packed (n_parent_features + n_entries) uint16, tables (t, n_features),
+    table_of (parents), log_probabilities and leaves (n, k); `LabelTree` has the others
     """
     k, n_parents = leaves.shape[1], len(child_offsets) - 1
     max_children = 0
@@ -154,7 +169,11 @@ def search_tree(  # type: ignore[no-untyped-def]
     sums, width = np.empty(max_children, np.float32), max(beam, k)
     nodes, scores = np.empty(width, np.int64), np.empty(width, np.float32)
     best_nodes, best_scores = np.empty(width, np.int64), np.empty(width, np.float32)
+    row_values = np.zeros(n_features, np.float32)
     for r in range(len(indptr) - 1):
+        row_first, row_last = indptr[r], indptr[r + 1]
+        for j in range(row_first, row_last):
+            row_values[ids[j]] = values[j]
         n_nodes = 1
         nodes[0], scores[0] = 0, 0
         for level in range(n_levels):
@@ -164,23 +183,30 @@ def search_tree(  # type: ignore[no-untyped-def]
                 if n_best == wanted and scores[b] <= best_scores[wanted - 1]:
                     break  # children are at most as probable as their parent, and parents come best first
                 first, m = child_offsets[p], child_offsets[p + 1] - child_offsets[p]
+                low, end = feature_offsets[p], feature_offsets[p + 1]
                 sums[:m] = 0
-                for j in range(indptr[r], indptr[r + 1]):
-                    feature = ids[j]
-                    at = root_position[feature]
-                    if p != 0:
-                        at, high = feature_offsets[p], feature_offsets[p + 1]
-                        while at < high:
-                            middle = (at + high) >> 1
+                if table_of[p] >= 0:
+                    table = tables[table_of[p]]
+                    for j in range(row_first, row_last):
+                        at = table[ids[j]]
+                        if at >= 0:
+                            _add_entries(packed, at, values[j], sums)
+                elif end - low <= SCAN_FACTOR * (row_last - row_first):
+                    for at in range(low, end):
+                        x = row_values[features[at]]
+                        if x != 0:
+                            _add_entries(packed, starts[at], x, sums)
+                else:
+                    for j in range(row_first, row_last):
+                        feature, high = ids[j], end
+                        while low < high:
+                            middle = (low + high) >> 1
                             if features[middle] < feature:
-                                at = middle + 1
+                                low = middle + 1
                             else:
                                 high = middle
-                        if at == feature_offsets[p + 1] or features[at] != feature:
-                            at = -1
-                    if at >= 0:
-                        for e in range(entry_offsets[at], entry_offsets[at + 1]):
-                            sums[entry_children[e]] += values[j] * np.float32(entry_levels[e])
+                        if low < end and features[low] == feature:
+                            _add_entries(packed, starts[low], values[j], sums)
                 for c in range(m):
                     node = first + c
                     gap = max(np.float32(1) - sums[c] * scales[node] - biases[node], np.float32(0))
@@ -197,6 +223,8 @@ def search_tree(  # type: ignore[no-untyped-def]
         leaves[r], log_probabilities[r] = -1, -np.inf
         for b in range(n_nodes):
             log_probabilities[r, b], leaves[r, b] = scores[b], nodes[b] - n_parents
+        for j in range(row_first, row_last):
+            row_values[ids[j]] = 0
 
 
 @compiled()

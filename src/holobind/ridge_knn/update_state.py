@@ -1,9 +1,11 @@
-"""What a network keeps so that it can go on learning: its weights in 16 bits, label weights and corrections.
+"""What a network keeps so that it can go on learning: its weights, most of them in 16 bits, label weights, corrections.
 
     W[j, c] = scales[j] levels[j, c],      |levels| <= 32767
 
-Weights in 16 bits take 2 (f + 1) d bytes; the training rows and label sets are those of the kNN step. Rounding to a
-65,534th of the largest weight of a feature changes scores by about 1e-6 (benchmarks/bench_update.py).
+Where label vectors are one-hot, a feature has a few large weights, and the N_EXACT largest stay in float32. The scale
+of the others is then a tenth: rounding changes scores of cooking-stackexchange by 3e-6 at most in place of 3e-5, which
+would add up over updates. Weights take 2 (f + 1) d bytes, and 64 more a feature where label vectors are one-hot; the
+training rows and label sets are those of the kNN step.
 """
 
 from typing import Any, Self
@@ -19,6 +21,7 @@ from holobind.ridge_knn._module import FixedDtypeModule
 
 CONSTANT_FEATURE = 0.3  # value of the constant feature of rows of norm 1, whose weights are the bias
 MAX_LEVEL = 32767
+N_EXACT = 8  # largest weights of a feature, in float32
 
 
 class UpdateState(FixedDtypeModule):
@@ -31,6 +34,8 @@ class UpdateState(FixedDtypeModule):
 
     levels: Tensor  # (features + 1, columns) int16: W; the last row belongs to the constant feature
     scales: Tensor  # (features + 1) float32
+    largest: Tensor  # (features + 1, exact) float32: the largest weights of each feature; exact is N_EXACT, fewer, or 0
+    largest_columns: Tensor  # (features + 1, exact) int32: their columns
     label_weights: Tensor  # (L) float32: lengths of the labels' target vectors
     rejected_rows: Tensor  # (rejected) int32: row and label of each correction, ascending
     rejected_labels: Tensor  # (rejected) int32
@@ -45,9 +50,12 @@ class UpdateState(FixedDtypeModule):
         if min(rejected, free) < 0 or free >= n_labels:
             raise OptionError(f"UpdateState: {rejected} rejected and {free} free labels cannot be of {n_labels} labels")
         self.n_rows, self.n_labels, self.l2 = n_rows, n_labels, float(l2)
+        self.n_exact = min(N_EXACT, columns) if columns == n_labels else 0
         for name, buffer in {
             "levels": torch.zeros(n_unknowns, columns, dtype=torch.int16),
             "scales": torch.zeros(n_unknowns),
+            "largest": torch.zeros(n_unknowns, self.n_exact),
+            "largest_columns": torch.zeros(n_unknowns, self.n_exact, dtype=torch.int32),
             "label_weights": torch.ones(n_labels),
             "rejected_rows": torch.zeros(rejected, dtype=torch.int32),
             "rejected_labels": torch.zeros(rejected, dtype=torch.int32),
@@ -72,8 +80,11 @@ class UpdateState(FixedDtypeModule):
             n_rows, n_unknowns, columns, len(label_weights), l2=l2, rejected=len(rejected[0]), free=len(free_labels)
         )
         weights = torch.from_numpy(W)
-        largest = weights.abs().amax(1) if W.shape[1] else weights.new_zeros(len(W))
-        state.scales = (largest / MAX_LEVEL).clamp_min(torch.finfo(torch.float32).tiny)
+        lengths = weights.abs()
+        at = lengths.topk(state.n_exact, dim=1).indices
+        state.largest, state.largest_columns = weights.gather(1, at), at.to(torch.int32)
+        others = lengths.scatter_(1, at, 0).amax(1) if columns else weights.new_zeros(n_unknowns)
+        state.scales = (others / MAX_LEVEL).clamp_min(torch.finfo(torch.float32).tiny)
         state.levels = torch.div(weights, state.scales[:, None]).round_().clamp_(-MAX_LEVEL, MAX_LEVEL).to(torch.int16)
         state.label_weights = torch.from_numpy(label_weights.astype(np.float32))
         arrays = (*rejected, free_labels)
@@ -84,7 +95,8 @@ class UpdateState(FixedDtypeModule):
 
     def weights(self) -> FloatArray:
         """W, the last row that of the constant feature.  Shapes: -> (f + 1, columns)"""
-        return torch.mul(self.levels.cpu(), self.scales.cpu()[:, None]).numpy()
+        W = torch.mul(self.levels.cpu(), self.scales.cpu()[:, None])
+        return W.scatter_(1, self.largest_columns.cpu().long(), self.largest.cpu()).numpy()
 
     def rejections(self) -> CsrArray:
         """-1 for each label that was rejected for a row.  Shapes: -> (n, L)"""
@@ -101,8 +113,9 @@ class UpdateState(FixedDtypeModule):
             ("rejected_rows", self.rejected_rows, self.n_rows),
             ("rejected_labels", self.rejected_labels, self.n_labels),
             ("free_labels", self.free_labels, self.n_labels),
+            ("largest_columns", self.largest_columns, self.levels.shape[1]),
         ):
-            if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < size:
+            if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < size:
                 raise OptionError(f"UpdateState: {name} must be from 0 to {size - 1}")
         pairs = self.rejected_rows.long() * self.n_labels + self.rejected_labels.long()
         if any(len(ids) > 1 and not bool((ids[1:] > ids[:-1]).all()) for ids in (pairs, self.free_labels)):

@@ -16,7 +16,7 @@ from holobind.data import Split, Tfidf
 from holobind.errors import DataError, OptionError
 from holobind.heads import Head, HolographicHead, LinearHead
 from holobind.model import Model
-from holobind.networks import FC, AttentionLstm, Network, XmlCnn
+from holobind.networks import FC, AttentionLstm, Network, WideAndDeep, XmlCnn
 from holobind.ridge_knn import default_dim
 from holobind.training.config import ModelConfig, TrainConfig
 from holobind.training.optimiser import DENSE_COPIES, SPARSE_COPIES, sparse_weights
@@ -35,7 +35,7 @@ SMALLER_SIZES = "take a smaller dim, hidden, embedding_dim, filters or hidden_si
 
 @dataclass(frozen=True)
 class Inputs:
-    """Training data as a network takes it: rows of features, or the tokens of texts."""
+    """Training data as a network takes it: rows of features, the tokens of texts, or both."""
 
     split: Split
     X: CsrArray
@@ -52,7 +52,8 @@ class Inputs:
 
     @property
     def n_features(self) -> int:
-        return int(self.X.shape[1]) if self.tokenizer is None else self.tokenizer.vocab_size
+        reads_features = self.tokenizer is None or self.tfidf is not None
+        return int(self.X.shape[1]) if reads_features or self.tokenizer is None else self.tokenizer.vocab_size
 
 
 def read_inputs(
@@ -62,9 +63,13 @@ def read_inputs(
     on_progress: ProgressCallback | None = None,
     max_uncompressed: int | None = None,
 ) -> Inputs:
-    """The inputs that a config selects: the data's features, features of its texts, or their tokens."""
+    """The inputs that a config selects: the data's features, features of its texts, their tokens, or the last two."""
     if config.reads_tokens:
-        inputs = Inputs(split, split.X, None, _fit_tokenizer(split, config), max_uncompressed=max_uncompressed)
+        tokenizer = _fit_tokenizer(split, config)
+        inputs = Inputs(split, split.X, None, tokenizer, max_uncompressed=max_uncompressed)
+        if config.has_linear_skip:
+            features = make_features(split, replace(config, text=True), tfidf, on_progress)
+            inputs = replace(inputs, X=features.X, tfidf=features.tfidf, summary=features.summary)
     else:
         features = make_features(split, config, tfidf, on_progress)
         inputs = Inputs(split, features.X, features.tfidf, None, features.encoder, features.summary)
@@ -180,7 +185,8 @@ def _network(
     shards   processes that divide the features of the first layer
     """
     if inputs.tokenizer is not None:
-        return _text_network(config, inputs.tokenizer, hidden, inputs.max_uncompressed)
+        network = _text_network(config, inputs.tokenizer, hidden, inputs.max_uncompressed)
+        return network if out_features is None else WideAndDeep(inputs.n_features, out_features, network)
     return FC(
         inputs.n_features,
         hidden,

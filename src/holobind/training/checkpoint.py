@@ -19,6 +19,7 @@ from torch.optim import AdamW, Optimizer
 from holobind import _storage as storage
 from holobind.codebooks._fingerprint import without_fingerprints
 from holobind.data.batches import Examples, SparseExamples, TokenExamples
+from holobind.data.csr import release_array
 from holobind.errors import FileError
 from holobind.networks.sharded import ShardedLinear, sharded_layers
 from holobind.training.optimiser import RowAdam
@@ -152,6 +153,7 @@ def checksum(array: NDArray[Any]) -> int:
     total = 0
     for start in starts:
         total = zlib.crc32(array[start : start + CHECKSUM_BLOCK].astype(wide).data, total)
+        release_array(array, start, start + CHECKSUM_BLOCK)
     return total
 
 

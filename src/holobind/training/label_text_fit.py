@@ -2,14 +2,16 @@
 
 A hidden label is treated as if no training row had it: its score is 0, which is what the score of a label that was
 never seen is on average, its name is not part of any query, and it counts as a label without rows. No second model is
-needed. The weights are those with the largest
+needed.
 
-    nDCG@5 of the other labels + PSP@1 of the other labels + recall@10 of the hidden labels        in percent
-
-because texts are for labels with few rows and with none, and must not harm the others.
+First, the weights of labels with rows are those with the largest nDCG@5 + PSP@1 + recall@10 of other labels. Then,
+the weights of labels without rows are those with the largest recall@10 + recall@5 of the hidden labels among those with
+which the others lose little, compared with scores without any texts: MAX_LOSS points of P@1, P@5 and nDCG@5, and
+MAX_RECALL_LOSS points of recall@10. A label without rows must take the place of another one in the best ten; P@5 of the
+others need not fall, because few labels without rows come among the best five.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -36,10 +38,13 @@ HIDDEN_FRACTION = 0.1  # of the labels
 MIN_HIDDEN_LABELS = 20  # different ones, and labels of held-out rows, that must be hidden to choose weights by them
 N_CANDIDATES, N_ZERO_CANDIDATES = 192, 64  # labels of a row that the choices are made among, with rows and without
 N_RANKED = 100  # best labels without texts, which compete with them
-ZERO_WEIGHTS = (0.0, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0)
+ZERO_WEIGHTS = (1.0, 1.5, 2.0, 2.5, 4.0)
+ZERO_LABELS = (1, 2, 3, 4, 5)
+STRONG_WEIGHTS = (0.0, 1.5, 2.5, 4.0)
 WEIGHTS = (0.0, 0.4, 0.8, 1.2, 1.6, 2.4)
 HALF_ROWS = (3.0, 10.0, 30.0)
-MIN_SCALE_QUANTILE = 0.1  # of the best scores of held-out rows
+MAX_LOSS, MAX_RECALL_LOSS = 0.1, 2.0  # points that labels with rows may lose
+LOW_QUANTILE = 0.1  # of the best and fifth best scores of held-out rows, and of the best texts of labels without rows
 EMBEDDING_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 2.0)
 DEFAULT_EMBEDDING_WEIGHT = 0.5  # where held-out rows are too few
 
@@ -83,8 +88,9 @@ def fit_label_text(
         label_text = label_text.with_weights(weights, embeddings, features)
         rows = label_text.rows(held_texts, None if encoder is None else encoder.embed(held_texts, cache=True))
         scorer = codebook if held.added is None else AddedScores(codebook, *map(torch.from_numpy, held.added))
-        best = scorer.top_k(held.outputs, 1)[0].numpy()
-        weights = replace(weights, min_scale=float(max(np.quantile(best, MIN_SCALE_QUANTILE), 0)))
+        best = scorer.top_k(held.outputs, min(5, scorer.n_labels))[0].numpy()
+        lowest = np.maximum(np.quantile(best[:, [0, -1]], LOW_QUANTILE, axis=0), 0).tolist()
+        weights = replace(weights, min_best=lowest[0], min_fifth=lowest[1])
         trial = _Trial.of(label_text, rows, held, scorer, seed)
         if trial is not None:
             weights, validated = trial.choose(weights)
@@ -100,7 +106,9 @@ def _with_texts(label_text: LabelText, rows: TextRows, held: HeldOut, scorer: An
     found = []
     for fold, counts in _folds(held):
         part = rows.take(np.arange(fold.start, fold.stop))
-        found.append(label_text.added(part, best[0][fold].float().numpy(), best[1][fold].numpy(), counts))
+        of_fold = scorer.part(fold) if isinstance(scorer, AddedScores) else scorer
+        known = best[0][fold].float().numpy(), best[1][fold].numpy()
+        found.append(label_text.added(part, *known, counts, of_fold, held.outputs[fold]))
     values, labels = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
     return AddedScores(scorer, torch.from_numpy(values), torch.from_numpy(labels))
 
@@ -172,43 +180,101 @@ class _Trial:
 
     def choose(self, weights: TextWeights) -> tuple[TextWeights, dict[str, Any]]:
         """The best weights, and what they give."""
-
-        def best(options: Iterable[TextWeights]) -> TextWeights:
-            return max((weights, *options), key=lambda tried: self.value(self.rank(tried)))  # the first of equal ones
-
-        if weights.embedding_weight:
-            tried = product(ZERO_WEIGHTS, EMBEDDING_WEIGHTS)
-            weights = best(replace(weights, zero_weight=z, embedding_weight=e) for z, e in tried)
-        grid = product(ZERO_WEIGHTS, WEIGHTS, HALF_ROWS)
-        weights = best(replace(weights, zero_weight=z, weight=w, half_rows=h) for z, w, h in grid)
-        ranked, without = self.rank(weights), self.rank(replace(weights, zero_weight=0.0, weight=0.0))
-        return weights, {
+        without = self.measure(replace(weights, zero_labels=0, weight=0.0))
+        grid = (replace(weights, zero_labels=0, weight=w, half_rows=h) for w, h in product(WEIGHTS, HALF_ROWS))
+        chosen = max(grid, key=lambda tried: self.measure(tried).of_learned)  # the first of equal ones
+        weights = replace(weights, weight=chosen.weight, half_rows=chosen.half_rows)
+        tried = []
+        for of_embeddings in EMBEDDING_WEIGHTS if weights.embedding_weight else (0.0,):
+            low = self.low_text(of_embeddings)
+            for z, q, strong in product(ZERO_WEIGHTS, ZERO_LABELS, STRONG_WEIGHTS):
+                tried.append(
+                    replace(
+                        weights,
+                        zero_weight=z,
+                        zero_labels=q,
+                        strong_weight=strong,
+                        strong_text=low,
+                        embedding_weight=of_embeddings,
+                    )
+                )
+        found = [self.measure(each) for each in tried]
+        best = max(range(len(tried)), key=lambda i: (min(found[i].room(without), 0.0), found[i].of_hidden))
+        return tried[best], {
             "hidden labels": int(self.hidden.nnz),
-            "recall@10 of hidden labels": round(self.recall(ranked), 2),
-            "ndcg of others": round(self.ndcg(ranked), 2),
-            "ndcg of others without texts": round(self.ndcg(without), 2),
+            "with texts": found[best].as_json(),
+            "without texts": without.as_json(),
         }
+
+    def low_text(self, embedding_weight: float) -> float:
+        """The text score that the best label without rows reaches in nine of ten rows."""
+        texts = self.texts + np.float32(embedding_weight) * self.cosines
+        best = np.where((self.n_rows == 0) & (self.labels >= 0), texts, 0).max(1)
+        return float(np.quantile(best, LOW_QUANTILE))
+
+    def measure(self, weights: TextWeights) -> "_Measures":
+        ranked = self.rank(weights)
+        n_rows = max(int((np.diff(self.others.indptr) > 0).sum()), 1)
+        others, hidden = metrics.hits(self.others, ranked), metrics.hits(self.hidden, ranked)
+        return _Measures(
+            p1=100 * float(others[:, :1].sum()) / n_rows,
+            p5=20 * float(others[:, :5].sum()) / n_rows,
+            ndcg=float(metrics.ndcg_at_k(self.others, ranked[:, :5])[-1]),
+            psp1=float(metrics.psp_at_k(self.others, ranked[:, :1], self.propensities)[0]),
+            recall=100 * float(others.sum()) / max(self.others.nnz, 1),
+            recall_of_hidden=100 * float(hidden.sum()) / self.hidden.nnz,
+            recall_at_5_of_hidden=100 * float(hidden[:, :5].sum()) / self.hidden.nnz,
+        )
 
     def rank(self, weights: TextWeights) -> IntArray:
         """The ten best labels of each row.  Shapes: -> (n, 10)"""
-        texts = self.texts + np.float32(weights.embedding_weight) * self.cosines
-        raised = self.scores + weights.values(texts, self.n_rows, self.best)
+        texts = np.where(self.labels >= 0, self.texts + np.float32(weights.embedding_weight) * self.cosines, 0)
+        raised = self.scores + weights.learned(texts, self.n_rows, self.best)
+        scores = np.hstack([np.where(self.n_rows > 0, raised, -np.inf), self.base])
+        fifth = -np.partition(-scores, 4, axis=1)[:, 4:5] if scores.shape[1] > 4 else scores.min(1, keepdims=True)
+        raised += weights.unseen(texts, self.n_rows, self.best, fifth)
         scores, ids = np.hstack([raised, self.base]), np.hstack([self.labels, self.base_ids])
         k = min(10, scores.shape[1])
         at = np.argpartition(-scores, k - 1, axis=1)[:, :k]
         order = np.argsort(-np.take_along_axis(scores, at, 1), axis=1, kind="stable")
         return np.take_along_axis(ids, np.take_along_axis(at, order, 1), 1)
 
-    def value(self, ranked: IntArray) -> float:
-        """What the weights are chosen by."""
-        psp = float(metrics.psp_at_k(self.others, ranked[:, :1], self.propensities)[0])
-        return self.ndcg(ranked) + psp + self.recall(ranked)
 
-    def ndcg(self, ranked: IntArray) -> float:
-        return float(metrics.ndcg_at_k(self.others, ranked[:, :5])[-1])
+@dataclass(frozen=True)
+class _Measures:
+    """What weights give on held-out rows, in percent: of labels that are not hidden, and of hidden ones."""
 
-    def recall(self, ranked: IntArray) -> float:
-        return 100 * float(metrics.hits(self.hidden, ranked).sum()) / self.hidden.nnz
+    p1: float
+    p5: float
+    ndcg: float
+    psp1: float
+    recall: float
+    recall_of_hidden: float
+    recall_at_5_of_hidden: float
+
+    @property
+    def of_learned(self) -> float:
+        return self.ndcg + self.psp1 + self.recall
+
+    @property
+    def of_hidden(self) -> float:
+        return self.recall_of_hidden + self.recall_at_5_of_hidden
+
+    def room(self, without: "_Measures") -> float:
+        """How much of the largest loss that is allowed is left, compared with no texts; negative if it is exceeded."""
+        gains = (self.p1 - without.p1, self.p5 - without.p5, self.ndcg - without.ndcg)
+        return min(min(gains) + MAX_LOSS, self.recall - without.recall + MAX_RECALL_LOSS)
+
+    def as_json(self) -> dict[str, float]:
+        return {
+            "P@1": round(self.p1, 2),
+            "P@5": round(self.p5, 2),
+            "nDCG@5": round(self.ndcg, 2),
+            "PSP@1": round(self.psp1, 2),
+            "recall@10": round(self.recall, 2),
+            "recall@10 of hidden labels": round(self.recall_of_hidden, 2),
+            "recall@5 of hidden labels": round(self.recall_at_5_of_hidden, 2),
+        }
 
 
 def _candidates(

@@ -22,7 +22,7 @@ from holobind._processes import ALONE, Processes, joined
 from holobind._storage import encode_lines
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.data import Split, Tfidf
-from holobind.data.batches import ExampleRows, Examples, SparseExamples, ragged_labels
+from holobind.data.batches import ExampleRows, Examples, SparseExamples, TextExamples, ragged_labels
 from holobind.data.csr import binary_labels, is_mapped, label_id_sets, normalise_rows, normalise_rows_in_file
 from holobind.data.holdout import group_ids
 from holobind.data.sentence_encoder import SentenceEncoder
@@ -228,7 +228,7 @@ def _learn_ridge_knn(
     tables, notes = DEFAULT_MEMORY, []
     if memory is not None:
         plan = plan_memory(memory, inputs.X, dim, config)
-        tables, config, notes = plan.tables, replace(plan.config, update=bool(config.update)), plan.notes
+        tables, config, notes = plan.tables, replace(plan.config, update=bool(plan.config.update)), plan.notes
     fitted = fit_ridge_knn(
         normalise_rows_in_file(inputs.X) if is_mapped(inputs.X) else normalise_rows(inputs.X),
         inputs.Y,
@@ -342,10 +342,7 @@ def _train(
 
     summary: dict[str, Any] = {}
     train_config = train_config.resolve(len(inputs.split), config)
-    if inputs.tokenizer is None:
-        examples = model.examples(inputs.X)
-    else:
-        examples = inputs.tokenizer.encode(inputs.split.texts or [], config.max_tokens, cache=True)
+    examples = _training_examples(model, inputs, config)
     split_by = len(inputs.split), train_config.validation_fraction, train_config.seed, inputs.groups
     kept, held = loop.validation_split(*split_by)
     path = None
@@ -388,6 +385,14 @@ def _train(
     }
     summary["timings"] = {"epochs": state.timings}
     return summary
+
+
+def _training_examples(model: Model, inputs: Inputs, config: ModelConfig) -> Examples:
+    """Rows of features, tokens, or both, as the network takes them."""
+    if inputs.tokenizer is None:
+        return model.examples(inputs.X)
+    tokens = inputs.tokenizer.encode(inputs.split.texts or [], config.max_tokens, cache=True)
+    return tokens if inputs.tfidf is None else TextExamples(SparseExamples(inputs.X, config.normalise), tokens)
 
 
 # The closed form in a linear path
