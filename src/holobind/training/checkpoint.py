@@ -18,7 +18,7 @@ from torch.optim import AdamW, Optimizer
 
 from holobind import _storage as storage
 from holobind.codebooks._fingerprint import without_fingerprints
-from holobind.data.batches import Examples, SparseExamples, TokenExamples
+from holobind.data.batches import Examples, SparseExamples, TextExamples, TokenExamples
 from holobind.data.csr import release_array
 from holobind.errors import FileError
 from holobind.training.optimiser import RowAdam
@@ -98,7 +98,10 @@ def read(
 
 
 def examples_fingerprint(examples: Examples) -> dict[str, Any]:
-    """Sizes and checksums of the inputs of a run: rows of features, or tokens of texts."""
+    """Sizes and checksums of the inputs of a run: rows of features, tokens of texts, or both."""
+    if isinstance(examples, TextExamples):
+        parts = {"features": examples.features, "tokens": examples.tokens}
+        return {name: examples_fingerprint(part) for name, part in parts.items()}
     if isinstance(examples, SparseExamples):
         X = examples.X
         return {"normalise": examples.normalise, **csr_fingerprint(X.shape, X.indptr, X.indices, X.data)}
