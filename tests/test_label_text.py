@@ -60,31 +60,48 @@ def test_text_scores_are_their_definition():
 
 def test_what_is_added_falls_with_the_rows_of_a_label_and_is_never_negative():
     weights = TextWeights(weight=1.0, half_rows=10.0)
-    n_rows, best = np.array([[1, 10, 1000]]), np.array([[2.0, 0.5]], np.float32)
-    values = weights.values(np.full((1, 3), 0.5, np.float32), n_rows, best)
-    np.testing.assert_allclose(values[0], [2 * 0.5 / 1.1, 2 * 0.5 / 2, 2 * 0.5 / 101], rtol=1e-6)
-    assert (weights.values(np.full((1, 3), -1, np.float32), n_rows, best) == 0).all()
-    assert (weights.values(np.full((1, 3), 0.5, np.float32), n_rows, -best) == 0).all()
-    least = replace(weights, min_best=0.5).values(np.full((1, 3), 0.5, np.float32), n_rows, -best)
-    np.testing.assert_allclose(least, values / 4)
+    n_rows, best, texts = np.array([[1, 10, 1000, 0]]), np.array([[2.0]]), np.full((1, 4), 0.5, np.float32)
+    values = weights.learned(texts, n_rows, best)
+    np.testing.assert_allclose(values[0], [2 * 0.5 / 1.1, 2 * 0.5 / 2, 2 * 0.5 / 101, 0], rtol=1e-6)
+    assert (weights.learned(-texts, n_rows, best) == 0).all() and (weights.learned(texts, n_rows, -best) == 0).all()
+    np.testing.assert_allclose(replace(weights, min_best=0.5).learned(texts, n_rows, -best), values / 4)
 
 
 def test_labels_without_rows_come_after_the_fifth_unless_the_match_is_strong():
     weights = TextWeights(zero_weight=2.0, zero_labels=2, strong_weight=3.0, strong_text=0.5, min_fifth=0.1)
-    best = np.array([[1.0, 0.9, 0.8, 0.7, 0.6, 0.5]], np.float32)
-    texts = np.array([[0.1, 0.4, 0.45, 0.05]], np.float32)
-    values = weights.values(texts, np.zeros_like(texts, int), best)[0]
+
+    def unseen(*texts, weights=weights, best=1.0, fifth=0.6):
+        t = np.array([texts], np.float32)
+        return weights.unseen(t, np.zeros(t.shape, int), np.array([[best]]), np.array([[fifth]]))[0]
+
+    values = unseen(0.1, 0.4, 0.45, 0.05)
     assert values[0] == values[3] == 0  # not among the two best
     assert 0.97 * 0.6 < values[1] < values[2] < 0.6
-    strong = weights.values(np.array([[0.2, 0.8, 50.0]], np.float32), np.zeros((1, 3), int), best)[0]
+    strong = unseen(0.2, 0.8, 50.0)
     assert strong[1] == pytest.approx(0.95 * np.tanh(0.9 / 0.95)) and strong[2] == pytest.approx(MAX_FRACTION_OF_BEST)
-    weak = weights.values(np.array([[0.2, 0.1]], np.float32), np.zeros((1, 2), int), best)[0]
-    np.testing.assert_allclose(weak, [0.4, 0.2], rtol=1e-6)
-    none = weights.values(texts, np.zeros_like(texts, int), np.zeros_like(best))[0]
-    assert (none == 0).all() and weights.min_best == 0
-    least = replace(weights, min_best=1.0).values(texts, np.zeros_like(texts, int), np.zeros_like(best))[0]
-    assert 0.097 < least[1] < least[2] < 0.1
-    assert (replace(weights, zero_labels=0).values(texts, np.zeros_like(texts, int), best) == 0).all()
+    np.testing.assert_allclose(unseen(0.2, 0.1), [0.4, 0.2], rtol=1e-6)  # weak matches stay below
+    assert (unseen(0.4, 0.45, best=0.0, fifth=0.0) == 0).all()
+    least = unseen(0.4, 0.45, weights=replace(weights, min_best=1.0), best=0.0, fifth=-1.0)
+    assert 0.097 < least[0] < least[1] < 0.1
+    assert (unseen(0.4, 0.9, weights=replace(weights, zero_labels=0)) == 0).all()
+    assert (
+        weights.unseen(np.ones((1, 2), np.float32), np.array([[1, 5]]), np.ones((1, 1)), np.ones((1, 1))) == 0
+    ).all()
+
+
+def test_weak_matches_without_rows_are_ranked_after_five_labels_with_rows():
+    with_texts, label_text = model(), model().label_text
+    text = f"word1 word2 word3 {subject(N_LABELS - 1)}"
+    try:
+        for strong, places in ((0.0, [5, 6]), (4.0, [0, 1, 2, 3, 4])):
+            weights = replace(
+                label_text.weights, zero_weight=50.0, zero_labels=1, strong_weight=strong, strong_text=0.1
+            )
+            with_texts.label_text = label_text.with_weights(weights)
+            ranked = with_texts.top_k([text], 10)[1][0].tolist()
+            assert ranked.index(N_LABELS - 1) in places and not {*ranked} & {*UNSEEN[:-1]}
+    finally:
+        with_texts.label_text = label_text
 
 
 def test_labels_without_rows_are_suggested_by_their_text():
@@ -139,7 +156,8 @@ def test_more_labels_than_a_chunk_and_labels_beyond_the_texts():
     label_text = LabelText.fit(label_texts()[:10], corpus()[0])
     rows = label_text.rows([f"{topic(3)} {subject(3)} word1"])
     scores, labels = np.array([[0.9, 0.8, 0.1]], np.float32), np.array([[25, 0, 29]])  # of a model with 30 labels
-    values, found = label_text.added(rows, scores, labels, np.ones(N_LABELS, np.int64))
+    codebook, h = OrbitCodebook(N_LABELS, 16), torch.zeros(1, 16)
+    values, found = label_text.added(rows, scores, labels, np.ones(N_LABELS, np.int64), codebook, h)
     assert found[0, 0] == 3 and found.max() < 10 and values.min() >= 0
 
 

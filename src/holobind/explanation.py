@@ -22,7 +22,7 @@ from holobind._types import CsrArray, FloatArray
 from holobind.data.analyzers import is_unspaced, normal_form, word_spans
 from holobind.data.batches import Examples, SparseExamples, TextExamples, TokenExamples
 from holobind.networks import FC
-from holobind.networks.fc import SparseLinear
+from holobind.networks.sparse_linear import SparseLinear
 from holobind.ridge_knn import RidgeKnn
 from holobind.ridge_knn.explain import OutputParts, output_parts
 

@@ -11,17 +11,17 @@ over the texts a_i of the label, of which a_1 is its name, as tf-idf vectors of 
                  about x, in the words of label names. So a label can be found whose words the document does not have
     e            embeddings of a sentence encoder, where the model has one
 
-The more training rows a label has, the less its text counts. With s_1 and s_5 the best and the fifth best score of x
-without label texts, but at least `min_best` and `min_fifth`, and n the number of rows of l, this is added to the score
-of l:
+The more training rows a label has, the less its text counts. With s the best score of x without label texts, but at
+least `min_best`, and n the number of rows of l, this is added to the score of l, or is its score if n = 0:
 
-    s_1 weight t / (1 + n / half_rows)                                        if n > 0
-    max(min(s_1 zero_weight t, s_5 (0.98 + 0.02 t)),
-        0.95 s_1 tanh(strong_weight (t - strong_text) / 0.95))                if n = 0, for the zero_labels best labels
+    s weight t / (1 + n / half_rows)                                     if n > 0
+    max(min(s zero_weight t, z (0.98 + 0.02 t)),
+        0.95 s tanh(strong_weight (t - strong_text) / 0.95))             if n = 0, for the zero_labels best labels
 
-So labels that were never seen come after the five best ones, and at most `zero_labels` of them are raised at all. Only
-a strong match, with t above `strong_text`, comes further up, and does not overtake the best label unless that has a low
-score itself: `min_best` and `min_fifth` are what nine of ten rows reach.
+where z is the fifth best score of labels with rows, with their texts, but at least `min_fifth`. So labels that were
+never seen come after the five best ones, and at most `zero_labels` of them are raised at all. Only a strong match, with
+t above `strong_text`, comes further up, and does not overtake the best label unless that has a low score itself:
+`min_best` and `min_fifth` are what nine of ten rows reach.
 
 Only the ADDED_LABELS largest values of a row are added, and they are not negative, so that the top k stays exact
 (`heads.added_scores`).
@@ -38,6 +38,7 @@ from scipy.sparse import csr_array, vstack
 from torch import Tensor
 
 from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback, RowIndex
+from holobind.codebooks import Codebook
 from holobind.data.csr import from_arrays, normalise_rows, take_rows, widen
 from holobind.data.tfidf import Tfidf, all_features
 from holobind.errors import OptionError
@@ -86,24 +87,32 @@ class TextWeights:
         """The factor of t of labels with rows; 0 for others.  Shapes: any"""
         return np.where(n_rows > 0, self.weight / (1 + n_rows / self.half_rows), 0).astype(np.float32)
 
-    def values(self, texts: FloatArray, n_rows: IntArray, best: FloatArray) -> FloatArray:
-        """What is added to scores.
+    def learned(self, texts: FloatArray, n_rows: IntArray, best: FloatArray) -> FloatArray:
+        """What is added to scores of labels with rows, and 0 for others.
 
-        texts    t of some labels of each row, among which are the `zero_labels` best labels without rows
+        texts    t of some labels of each row
         n_rows   of these labels
-        best     the best scores of each row without label texts, best first
+        best     the best score of each row
 
-        Shapes: (n, m), (n, m), (n, b) -> (n, m)
+        Shapes: (n, m), (n, m), (n, 1) -> (n, m)
         """
-        first = np.maximum(best[:, :1], np.float32(self.min_best))
-        fifth = np.maximum(best[:, 4:5] if best.shape[1] > 4 else best[:, -1:], np.float32(self.min_fifth))
-        texts, bound = np.maximum(texts, 0), np.float32(MAX_FRACTION_OF_BEST)
+        return np.asarray(np.maximum(best, self.min_best) * self.by_rows(n_rows) * np.maximum(texts, 0), np.float32)
+
+    def unseen(self, texts: FloatArray, n_rows: IntArray, best: FloatArray, fifth: FloatArray) -> FloatArray:
+        """What is added to scores of labels without rows, and 0 for others.
+
+        texts   of labels among which are the `zero_labels` best without rows
+        fifth   the fifth best score of each row, of labels with rows, with their texts
+
+        Shapes: (n, m), (n, m), (n, 1), (n, 1) -> (n, m)
+        """
+        first, bound = np.maximum(best, np.float32(self.min_best)), np.float32(MAX_FRACTION_OF_BEST)
+        texts = np.maximum(texts, 0)
         strong = np.float32(self.strong_weight) * np.maximum(texts - np.float32(self.strong_text), 0)
-        below_fifth = fifth * (np.float32(0.98) + np.float32(0.02) * np.minimum(texts, 1))
-        unseen = np.minimum(first * np.float32(self.zero_weight) * texts, np.maximum(below_fifth, 0))
-        unseen = np.maximum(unseen, first * bound * np.tanh(strong / bound))
-        unseen = np.where(self._best_unseen(texts, n_rows == 0), unseen, 0)
-        return np.asarray(first * self.by_rows(n_rows) * texts + unseen, np.float32)
+        below = np.maximum(fifth, np.float32(self.min_fifth)) * np.float32(0.98 + 0.02 * np.minimum(texts, 1))
+        values = np.minimum(first * np.float32(self.zero_weight) * texts, np.maximum(below, 0))
+        values = np.maximum(values, first * bound * np.tanh(strong / bound))
+        return np.asarray(np.where(self._best_unseen(texts, n_rows == 0), values, 0), np.float32)
 
     def _best_unseen(self, texts: FloatArray, unseen: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Which labels are the `zero_labels` best without rows; of equal ones all.  Shapes: 2 x (n, m) -> (n, m)"""
@@ -250,37 +259,52 @@ class LabelText:
         Shapes: (n, in), (L)
         """
         best = scorer.top_k(h, min(N_BEST_LABELS, scorer.n_labels))
-        values, labels = self.added(rows, best[0].float().cpu().numpy(), best[1].cpu().numpy(), counts)
+        values, labels = self.added(rows, best[0].float().cpu().numpy(), best[1].cpu().numpy(), counts, scorer, h)
         return AddedScores(scorer, *(torch.from_numpy(array).to(h.device) for array in (values, labels)))
 
     def added(
-        self, rows: TextRows, best_scores: FloatArray, best_labels: IntArray, counts: IntArray
+        self,
+        rows: TextRows,
+        best_scores: FloatArray,
+        best_labels: IntArray,
+        counts: IntArray,
+        scorer: Scorer | Codebook,
+        h: Tensor,
     ) -> tuple[FloatArray, IntArray]:
         """What is added to the scores of some labels of each document, and these labels, -1 for none.
 
         best_scores, best_labels   of the documents, best first, without label texts
 
-        Shapes: (n, 30), (n, 30), (L) -> (n, m), (n, m)
+        Shapes: (n, 30), (n, 30), (L), h (n, in) -> (n, m), (n, m)
         """
-        counts, n = counts[: self.n_labels], rows.words.shape[0]
-        groups = [(np.flatnonzero(counts == 0), self.weights.zero_labels), (np.flatnonzero(counts > 0), ADDED_LABELS)]
-        factors = torch.from_numpy(self.weights.by_rows(counts))
-        values, labels = [], []
+        counts, factors = counts[: self.n_labels], self.weights.by_rows(counts[: self.n_labels])
+        with_rows, without = np.flatnonzero(counts > 0), np.flatnonzero(counts == 0)
+        n_learned, n_unseen = min(ADDED_LABELS, len(with_rows)), min(self.weights.zero_labels, len(without))
+        n = rows.words.shape[0]
+        values = np.zeros((n, max(n_learned + n_unseen, 1)), np.float32)
+        labels = np.full(values.shape, -1, np.int64)
         for chunk, words, cosines in self.text_scores(rows, best_scores, best_labels):
-            texts = torch.from_numpy(words)
+            texts = words
             if cosines is not None:
-                texts = texts + self.weights.embedding_weight * torch.from_numpy(np.maximum(cosines, 0))
-            found = [
-                torch.from_numpy(ids)[ranked[:, ids].topk(min(m, len(ids)), dim=1).indices]
-                for (ids, m), ranked in zip(groups, (texts, texts * factors), strict=True)
-            ]
-            chosen = torch.cat(found, 1)
-            raised = self.weights.values(texts.gather(1, chosen).numpy(), counts[chosen.numpy()], best_scores[chunk])
-            values.append(raised)
-            labels.append(np.where(raised > 0, chosen.numpy(), -1))
-        if not n:
-            return np.zeros((0, 1), np.float32), np.full((0, 1), -1, np.int64)
-        return np.concatenate(values), np.concatenate(labels)
+                texts = words + np.float32(self.weights.embedding_weight) * np.maximum(cosines, 0)
+            best = best_scores[chunk, :1]
+            learned = _largest(texts * factors, with_rows, n_learned)
+            raised = self.weights.learned(np.take_along_axis(texts, learned, 1), counts[learned], best)
+            unseen = _largest(texts, without, n_unseen)
+            if n_unseen:
+                known = np.where(best_labels[chunk] < self.n_labels, best_labels[chunk], without[0])
+                own = self.weights.learned(np.take_along_axis(texts, known, 1), counts[known], best)
+                fifth = _fifth(best_scores[chunk] + own, known, raised, learned)
+                of_unseen = np.take_along_axis(texts, unseen, 1), counts[unseen]
+                raised = np.hstack([raised, self.weights.unseen(*of_unseen, best, fifth)])
+            width = raised.shape[1]
+            values[chunk, :width] = raised
+            labels[chunk, :width] = np.where(raised > 0, np.hstack([learned, unseen]), -1)
+        if n_unseen and n:  # the score of a label without rows is crosstalk, which its value replaces
+            at = torch.from_numpy(np.maximum(labels[:, n_learned:], 0)).to(h.device)
+            crosstalk = scorer.scores_of(h, at).float().cpu().numpy()
+            values[:, n_learned:] = np.where(labels[:, n_learned:] < 0, 0, values[:, n_learned:] - crosstalk).clip(0)
+        return values, labels
 
     def text_scores(self, rows: TextRows, best_scores: FloatArray, best_labels: IntArray) -> Any:
         """Yield (slice of documents, t without embeddings, cosines of embeddings or None) of all labels, in chunks.
@@ -358,6 +382,25 @@ class LabelText:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_prepared": None}
+
+
+def _largest(values: FloatArray, columns: IntArray, m: int) -> IntArray:
+    """The columns, of some, with the m largest values of each row.  Shapes: (n, L), (c) -> (n, m)"""
+    found = torch.from_numpy(values)[:, torch.from_numpy(columns)].topk(m, dim=1).indices
+    return np.asarray(columns[found.numpy()], np.int64)
+
+
+def _fifth(best: FloatArray, labels: IntArray, raised: FloatArray, others: IntArray) -> FloatArray:
+    """The fifth best score with label texts, of the best labels and of others that texts raise.
+
+    The scores of the others without texts, which are low, are taken for 0: so the result is not too large.
+
+    Shapes: (n, b), (n, b), (n, m), (n, m) -> (n, 1)
+    """
+    is_new = ~(others[:, :, None] == labels[:, None, :]).any(2)
+    scores = np.hstack([best, np.where(is_new, raised, 0)])
+    at = min(4, scores.shape[1] - 1)
+    return np.asarray(-np.partition(-scores, at, axis=1)[:, at : at + 1])
 
 
 def _stored(index: CsrArray) -> CsrArray:

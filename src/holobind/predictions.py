@@ -210,7 +210,7 @@ class LabelPredictions:
             h, scorer = self.network.predict_rows(examples, row), self.scorer(examples, row)
             scores, labels = (each.cpu().numpy() for each in scorer.top_k(h, min(N_BEST_LABELS, self.n_labels)))
         rows = examples.text_rows.take(row)
-        values, raised = self.label_text.added(rows, scores, labels, self.frequencies.counts)
+        values, raised = self.label_text.added(rows, scores, labels, self.frequencies.counts, scorer, h)
         added = dict(zip(raised[0].tolist(), values[0].tolist(), strict=True))
         found = []
         for label, of_label in zip(ids, parts, strict=True):

@@ -8,18 +8,23 @@ import signal
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 from helpers.ridge_knn import rare_words
 from helpers.training import data, model, run, same, weights
 from safetensors.torch import save_file
+from torch import nn
 
 import holobind as hb
-from holobind._processes import joined
+from holobind._processes import ALONE, joined
+from holobind.networks import SparseLinear
+from holobind.networks.sharded import ShardedLinear
 from holobind.ridge_knn import _ridge_solvers, fit_ridge_knn, ridge
 from holobind.ridge_knn.fit_checkpoint import FitCheckpoint
 from holobind.training import loop
+from holobind.training.optimiser import RowAdam
 
 SHAPES = ("fc", "linear_skip", "bce", "cnn", "lstm")
 UNEVEN = {"batch_size": 130, "epochs": 2}  # 391 rows: the last batch has one, so one process has none of it
@@ -44,9 +49,9 @@ class Signalled:
         return self.inner.batch(index)
 
 
-def plain(split, name, config=None, **options):
+def plain(split, name, config=None, shards=ALONE, **options):
     """Without dropout, whose draws depend on the number of processes."""
-    made = model(split, name, dropout=0.0)
+    made = model(split, name, dropout=0.0, shards=shards)
     return made, run(split, made, config, **options)
 
 
@@ -65,6 +70,78 @@ def scored():
     for name, head in heads.items():
         network = hb.networks.FC(X.shape[1], (8,), LABELS if name == "linear" else DIM, seed=4)
         yield name, hb.Model(network, head, seen), X
+
+
+def train_shards(split, fabric, place, keep):
+    """Train networks whose first layer is divided; what was seen of the weights and of the optimiser's state."""
+    shards, seen = joined(), {}
+    keep("sharded fc", *plain(split, "fc", shards=shards, fabric=fabric))
+    keep("sharded uneven", *plain(split, "linear_skip", UNEVEN, shards=shards, fabric=fabric))
+    path, make = place / "sharded checkpoint", loop.optimisers
+
+    def watched(made, config):
+        seen["layer"], seen["optimisers"] = made.network.first, make(made, config)
+        return seen["optimisers"]
+
+    loop.optimisers = watched
+    config = loop.TrainConfig(**UNEVEN | {"batch_size": 16})
+
+    def train(stop_at=0, **options):
+        made = model(split, "linear_skip", shards=shards)
+        examples = made.examples(split.X)
+        return made, loop.fit(
+            made, Signalled(examples, stop_at) if stop_at else examples, split.Y, config, fabric=fabric, **options
+        )
+
+    keep("sharded straight", *train())
+    try:
+        train(20 if shards.rank else 0, checkpoint=path)
+    except loop.TrainingInterrupted:
+        layer, (state,) = seen["layer"], [o.state for o in seen["optimisers"] if isinstance(o, RowAdam)]
+        rows = {key: len(tensor) for key, tensor in state[layer.weight].items()}
+        seen["rows"] = {"weight": len(layer.weight), **rows, "features": split.X.shape[1]}
+    torch.distributed.barrier()
+    keep("sharded resumed", *train(checkpoint=path, resume=True))
+    loop.optimisers = make
+    torch.distributed.barrier()
+    made = model(split, "linear_skip")
+    options = {"checkpoint": path, "resume": True, "fabric": fabric}
+    keep("resumed whole", made, loop.fit(made, made.examples(split.X), split.Y, config, **options))
+    for shard in (False, True):
+        config = hb.TrainConfig(epochs=2, shard_features=shard, validation_fraction=0.2)
+        made = hb.learn(split, hb.ModelConfig(network="fc", hidden=(16,), dim=16, loss="query"), config)
+        save_file(weights(made), place / f"learned {shard}.{shards.rank}.safetensors")
+    return seen["rows"]
+
+
+def shard_differences(split):
+    """Largest differences of a divided layer from a whole one: output, gradient, and clipped gradient."""
+    shards = joined()
+    whole, divided = SparseLinear(split.X.shape[1], 24, scale=0.3, seed=2), ShardedLinear(
+        split.X.shape[1], 24, shards, scale=0.3, seed=2
+    )  # fmt: skip
+    examples, outputs = model(split).examples(split.X), []
+    target = torch.randn(len(split), 24, generator=torch.Generator().manual_seed(1))
+    cut = [0, 100, 137]  # rows of both processes
+    for layer, (first, last) in ((whole, (0, 137)), (divided, (cut[shards.rank], cut[shards.rank + 1]))):
+        rows = np.arange(first, last)
+        outputs.append(layer(examples.batch(rows)))
+        (outputs[-1] * target[rows]).sum().backward()
+    alone = divided.own(whole.weight.grad.to_dense()) / shards.size  # the mean over processes
+    differences = [
+        abs(outputs[1] - outputs[0][cut[shards.rank] : cut[shards.rank + 1]]).max(),
+        abs(divided.weight.grad.to_dense() - alone).max(),
+    ]
+    other = nn.Parameter(torch.ones(3))
+    other.grad = torch.full((3,), 2.0)
+    twin = nn.Parameter(torch.ones(3))
+    twin.grad, whole.weight.grad = other.grad.clone(), whole.weight.grad / shards.size
+    all_reduce = loop._Run.all_reduce.__get__(SimpleNamespace(fabric=loop.launch()))
+    loop.clip_gradients(iter([whole.weight, twin]), 0.5)
+    loop.clip_gradients(iter([divided.weight, other]), 0.5, {id(divided.weight)}, all_reduce)
+    differences.append(abs(divided.weight.grad.to_dense() - divided.own(whole.weight.grad.to_dense())).max())
+    differences.append(abs(other.grad - twin.grad).max())
+    return [float(each) for each in differences]
 
 
 def stop_and_resume_fit(folder, memory):
@@ -120,6 +197,8 @@ def main():
     for name in SHAPES:
         keep(name, *plain(split, name, fabric=fabric))
     keep("uneven", *plain(split, "linear_skip", UNEVEN, fabric=fabric))
+    found["shards"] = train_shards(split, fabric, place, keep)
+    found["shard differences"] = shard_differences(split)
 
     # One process gets SIGTERM: both stop at the same step, and resume from the first one's checkpoint.
     made = model(split, "linear_skip")

@@ -11,6 +11,7 @@ from holobind.errors import OptionError, ShapeError
 from holobind.ridge_knn import add_rows, fit_ridge_knn, refit_trees, remove_labels, remove_rows
 from holobind.ridge_knn._block_cg import BlockSolver
 from holobind.ridge_knn.update import prediction_weights, stored_precision
+from holobind.ridge_knn.update_state import UpdateState
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -104,7 +105,7 @@ def test_labels_that_are_forgotten_leave_the_model_that_never_had_them(dim):
     found, wanted = remove_labels(fit(X, Y, dim), np.array([0, 7])), fit(X, csr_array(without), dim)
     assert_equal_scores(found, wanted, X)
     assert found.free_labels() == [0, 7] and abs(found.training_rows()[1] - wanted.training_rows()[1]).nnz == 0
-    with pytest.raises(OptionError, match=f"these are all {N_LABELS} labels"):
+    with pytest.raises(OptionError, match=f"these are all {N_LABELS - 2} labels"):
         remove_labels(found, np.arange(N_LABELS))
 
 
@@ -211,3 +212,25 @@ def test_the_solver_reaches_its_tolerance_with_any_block(monkeypatch, block):
     np.testing.assert_allclose(found, wanted, atol=1e-3)
     assert residual <= 1e-5
     assert BlockSolver(X, 0.5).solve(np.zeros((N_FEATURES, 2), np.float32), 1e-5)[1] == 0
+
+
+def test_block_gradients_solve_dependent_columns_and_share_directions():
+    X, l2 = data()[0], 0.5
+    draw = np.random.default_rng(2)
+    B = draw.normal(size=(N_FEATURES, 12)).astype(np.float32)
+    B[:, 3], B[:, 5], B[:, 7], B[:, 8] = B[:, 2], 0, B[:, 0] - 2 * B[:, 1], 1e6 * B[:, 8]
+    found, residual = BlockSolver(X, l2).solve(B, 1e-5)
+    A = X.toarray().astype(np.float64)
+    wanted = np.linalg.solve(A.T @ A + l2 * np.eye(N_FEATURES), B)
+    np.testing.assert_allclose(found / np.abs(wanted).max(0).clip(1), wanted / np.abs(wanted).max(0).clip(1), atol=1e-4)
+    assert residual <= 1e-5 and (found[:, 5] == 0).all()
+
+
+def test_one_hot_weights_are_kept_to_a_tenth_of_the_rounding_of_16_bits():
+    draw = np.random.default_rng(0)
+    W = (0.01 * draw.normal(size=(7, 40))).astype(np.float32)
+    W[np.arange(7), draw.integers(0, 40, 7)] = 1  # a large weight of each feature
+    none = np.empty(0, np.int64)
+    for n_labels, error in ((40, 1e-6), (50, 2e-5)):  # one-hot, and an orbit of 40 dimensions
+        state = UpdateState.of(W, np.ones(n_labels, np.float32), (none, none), none, n_rows=3, l2=1.0)
+        assert np.abs(state.weights() - W).max() < error

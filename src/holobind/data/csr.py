@@ -20,7 +20,7 @@ from holobind._types import CsrArray, FloatArray, IntArray, RowIndex
 from holobind.errors import DataError, DTypeError, ShapeError
 
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
-COUNTED_ENTRIES = 1 << 24  # at a time
+COUNTED_ENTRIES, COUNTED_ROWS = 1 << 22, 1 << 20  # at a time
 BLOCK_ENTRIES = 1 << 22  # of a mapped matrix, that are read before their pages are released
 MAX_BLOCK_ROWS = 1 << 16
 PAGES_AROUND_BYTES = max(1 << 16, mmap.PAGESIZE)  # that Linux maps at once
@@ -156,8 +156,10 @@ def canonical_csr(X: Any) -> CsrArray:
 
 
 def binary_labels(Y: CsrArray) -> CsrArray:
-    """Replace every entry that is not 0 by 1, in float32 and in canonical form."""
+    """Replace every entry that is not 0 by 1, in float32 and in canonical form; no copy of what is so already."""
     Y = canonical_csr(Y)
+    if Y.dtype == np.float32 and min_max(Y.data) == (1, 1):
+        return Y
     return from_arrays(np.ones(Y.nnz, np.float32), Y.indices, Y.indptr, Y.shape)
 
 
@@ -205,10 +207,15 @@ def normalise_rows_unchecked(X: CsrArray, square_dtype: DTypeLike = np.float64) 
 
 def column_counts(X: CsrArray, rows: RowIndex | None = None) -> IntArray:
     """The number of entries in each column, of some rows or of all, in little memory.  Shapes: (n, f) -> (f)"""
-    ids = X.indices if rows is None else X.indices[row_entries(X.indptr, rows)[0]]
     total = np.zeros(X.shape[1], np.int64)
-    for first in range(0, len(ids), COUNTED_ENTRIES):  # numpy makes int64 of what it counts
-        total += np.bincount(ids[first : first + COUNTED_ENTRIES], minlength=X.shape[1])
+    if rows is not None:
+        for first in range(0, len(rows), COUNTED_ROWS):
+            entries, _ = row_entries(X.indptr, rows[first : first + COUNTED_ROWS])
+            total += np.bincount(X.indices[entries], minlength=X.shape[1])
+        return total
+    for first in range(0, len(X.indices), COUNTED_ENTRIES):  # numpy makes int64 of what it counts
+        total += np.bincount(X.indices[first : first + COUNTED_ENTRIES], minlength=X.shape[1])
+        release_array(X.indices, first, first + COUNTED_ENTRIES)
     return total
 
 
@@ -259,11 +266,13 @@ def row_range(X: CsrArray, first: int, last: int) -> tuple[NDArray[Any], NDArray
     return X.indptr[first : last + 1], X.indices, X.data
 
 
-def row_blocks(X: CsrArray, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:
+def row_blocks(
+    X: CsrArray, first: int = 0, last: int | None = None, max_entries: int | None = None
+) -> Iterator[tuple[int, int]]:
     """Ranges of rows with at most BLOCK_ENTRIES entries, unless a row has more; pages of each are released after it."""
     last = X.shape[0] if last is None else last
     while first < last:
-        wanted = int(X.indptr[first]) + BLOCK_ENTRIES
+        wanted = int(X.indptr[first]) + (max_entries or BLOCK_ENTRIES)
         end = int(np.searchsorted(X.indptr[first + 1 : min(last, first + MAX_BLOCK_ROWS) + 1], wanted, "right"))
         end = min(last, first + max(1, end))
         yield first, end

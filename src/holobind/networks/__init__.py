@@ -7,8 +7,9 @@ takes both as a `TextBatch`.
 from holobind.data.batches import SparseBatch, SparseExamples, TextBatch, TextExamples, TokenBatch, TokenExamples
 from holobind.networks.base import Network
 from holobind.networks.cnn import XmlCnn
-from holobind.networks.fc import FC, SparseLinear
+from holobind.networks.fc import FC
 from holobind.networks.lstm import AttentionLstm
+from holobind.networks.sparse_linear import SparseLinear
 from holobind.networks.wide_and_deep import WideAndDeep
 
 __all__ = [

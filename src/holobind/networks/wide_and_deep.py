@@ -11,8 +11,8 @@ from holobind.errors import OptionError
 from holobind.networks.base import Network
 from holobind.networks.cnn import XmlCnn
 from holobind.networks.embedding import seeded
-from holobind.networks.fc import SparseLinear
 from holobind.networks.lstm import AttentionLstm
+from holobind.networks.sparse_linear import SparseLinear
 
 DEEP_NETWORKS: dict[str, type[Network]] = {network.kind: network for network in (XmlCnn, AttentionLstm)}
 

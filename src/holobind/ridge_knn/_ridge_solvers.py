@@ -12,7 +12,7 @@ from holobind._processes import ALONE, Processes
 from holobind._threads import threaded
 from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback, RowIndex
 from holobind.codebooks import Codebook, OrbitCodebook
-from holobind.data.csr import row_range, take_rows
+from holobind.data.csr import release_pages, row_range, take_rows
 from holobind.data.holdout import MAX_HELD_OUT_ROWS, holdout
 from holobind.errors import OptionError
 from holobind.metrics import ndcg_at_k
@@ -106,6 +106,7 @@ class RidgeProblem:
                     total[first:last] = T
                 else:
                     self.rows.add_transposed(first, last, T, total)
+            release_pages(self.Y, top, bottom)
         return total
 
     def _add_targets(self, first: int, last: int, start: int, out: FloatArray) -> None:

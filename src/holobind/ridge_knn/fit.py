@@ -313,11 +313,13 @@ class _Ridge:
         """The outputs of held-out rows by a solution on the kept ones."""
         kept, held = split
         X_held, Y_held = take_rows(X, held), take_rows(Y, held)
-        trial = KnnChoice(0.0, 2.0, 1.0, 0.0 if forest is None else FOREST_WEIGHT)
+        stores_rows = with_knn or forest is not None
+        trial = KnnChoice(0.0, 2.0, float(stores_rows), 0.0 if forest is None else FOREST_WEIGHT)
 
         def compute() -> HeldOutOutputs:
             # A forest has few features, and its leaves need all rows.
-            rows = ShardedRows(X, Y, kept, self.processes if forest is None else ALONE)
+            stored = kept if stores_rows else kept[:0]
+            rows = ShardedRows(X, Y, stored, self.processes if forest is None else ALONE)
             network = self.network(solution, rows.X, rows.Y, trial, forest)
             return held_out_outputs(network, rows, X_held, Y_held, with_knn)
 

@@ -51,8 +51,9 @@ from holobind.ridge_knn.network import RidgeKnn, default_codebook
 from holobind.ridge_knn.update_state import CONSTANT_FEATURE, UpdateState
 
 ONE_HOT_TOLERANCE = 1e-6  # relative residual of each column of the fit
-ORBIT_TOLERANCE = 3e-6  # times sqrt(d): a score is a sum over d columns, whose errors are independent
-CHANGE_FACTOR = 10  # of these tolerances, for changes, which are much smaller than the solution
+ORBIT_TOLERANCE = 1e-5  # the same in an orbit: errors of all columns add up in the scores of frequent labels
+CHANGE_FACTOR = 30  # of these tolerances, for changes, which are much smaller than the solution
+N_REFINEMENTS = 2  # solutions for the residual in turn: the residual of one is rounded
 REWEIGH_FACTOR = 4
 MAX_TARGET_BYTES = 1 << 26  # of the targets of some rows
 NO_IDS: IntArray = np.empty(0, np.int64)
@@ -75,9 +76,11 @@ def keep_learning(
     W = start[:, : codebook.n_labels] / label_weights if codebook.n_labels <= codebook.dim else start
     X = _with_constant(stored_precision(X))
     right = _right_side(X, Y, codebook, label_weights)
-    residual = np.asarray(right - product(csr_array(X.T), product(X, W)) - l2 * W, np.float32)
-    change, _ = BlockSolver(X, l2).solve(residual, _tolerance(codebook), np.linalg.norm(right, axis=0))
-    return UpdateState.of(W + change, label_weights, (NO_IDS, NO_IDS), NO_IDS, n_rows=X.shape[0], l2=l2)
+    solver, norms, X_t = BlockSolver(X, l2), np.linalg.norm(right, axis=0), csr_array(X.T)
+    for _ in range(N_REFINEMENTS):
+        residual = np.asarray(right - product(X_t, product(X, W)) - l2 * W, np.float32)
+        W = W + solver.solve(residual, _tolerance(codebook), norms)[0]
+    return UpdateState.of(W, label_weights, (NO_IDS, NO_IDS), NO_IDS, n_rows=X.shape[0], l2=l2)
 
 
 def prediction_weights(state: UpdateState, dim: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -304,7 +307,7 @@ def _length_changes(fitted: _Fitted, label_weights: FloatArray) -> tuple[CsrArra
 
 
 def _tolerance(codebook: Codebook) -> float:
-    return ONE_HOT_TOLERANCE if codebook.n_labels <= codebook.dim else min(0.01, ORBIT_TOLERANCE * codebook.dim**0.5)
+    return ONE_HOT_TOLERANCE if codebook.n_labels <= codebook.dim else ORBIT_TOLERANCE
 
 
 def _with_constant(X: CsrArray) -> CsrArray:

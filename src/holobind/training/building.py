@@ -10,6 +10,7 @@ from torch import Tensor
 
 from holobind import metrics
 from holobind._checks import fits_memory
+from holobind._processes import ALONE, Processes, joined
 from holobind._types import CsrArray, IntArray, ProgressCallback
 from holobind.data import Split, Tfidf
 from holobind.errors import DataError, OptionError
@@ -109,11 +110,15 @@ def build(
                 f"a linear head of {width} x {n_labels} weights would take {4 * n_labels * width / 2**30:.0f} GB; "
                 "take head 'holographic'"
             )
+    shards = joined() if train_config is not None and train_config.shard_features else ALONE
+    if shards.size > 1 and torch.cuda.is_available():
+        raise OptionError("shard_features exchanges rows by gloo, on CPUs only; leave it out on GPUs")
+    out_features = dim if network_gives_output else None
     with torch.device("meta"):  # shapes alone
-        planned = _network(inputs, replace(config, word_vectors=None), hidden, dim if network_gives_output else None)
+        planned = _network(inputs, replace(config, word_vectors=None), hidden, out_features, shards)
     n_weights = planned.n_parameters() + (0 if network_gives_output else planned.out_features * dim)
     _check_memory(n_weights, sum(p.numel() for p in sparse_weights(planned)), dim, train_config)
-    network = _network(inputs, config, hidden, dim if network_gives_output else None)
+    network = _network(inputs, config, hidden, out_features, shards)
     in_features = None if network_gives_output else network.out_features
     head: Head
     if config.head == "linear":
@@ -172,8 +177,13 @@ def assemble(
     )
 
 
-def _network(inputs: Inputs, config: ModelConfig, hidden: Sequence[int], out_features: int | None) -> Network:
-    """The untrained network of a config; `out_features` if it gives the output itself."""
+def _network(
+    inputs: Inputs, config: ModelConfig, hidden: Sequence[int], out_features: int | None, shards: Processes
+) -> Network:
+    """The untrained network of a config; `out_features` if it gives the output itself.
+
+    shards   processes that divide the features of the first layer
+    """
     if inputs.tokenizer is not None:
         network = _text_network(config, inputs.tokenizer, hidden, inputs.max_uncompressed)
         return network if out_features is None else WideAndDeep(inputs.n_features, out_features, network)
@@ -185,6 +195,7 @@ def _network(inputs: Inputs, config: ModelConfig, hidden: Sequence[int], out_fea
         dropout=config.dropout or 0.0,
         feature_dropout=config.feature_dropout or 0.0,
         seed=config.seed,
+        shards=shards if hidden else ALONE,
     )
 
 

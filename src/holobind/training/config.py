@@ -381,6 +381,13 @@ class TrainConfig:
         TRAINING,
         "Numeric precision. bf16-mixed pays where the processor multiplies bfloat16.",
     )
+    shard_features: bool = option(
+        False,
+        FLAG,
+        TRAINING,
+        "Divide the features of the first layer of fc, with the optimiser's state, among the processes of torchrun; "
+        "else every process has all of them.",
+    )
     time_limit: float | None = option(
         None, POSITIVE, TRAINING, "Seconds after which training ends, with the learning rate at 0.", "none"
     )
@@ -512,6 +519,7 @@ def without_effect(given: Iterable[str], config: ModelConfig) -> list[str]:
         "text": not config.reads_tokens,
         **dict.fromkeys(("analyzer", "normalise"), config.reads_features),
         "feature_dropout": not config.closed_form,
+        "shard_features": config.network == "fc",
         "l2": config.closed_form or config.starts_from_ridge,
         "rare_label_boost": config.closed_form or config.can_add_scores,
         "knn_weight": config.closed_form or config.can_add_scores,

@@ -4,7 +4,7 @@ A hidden label is treated as if no training row had it: its score is 0, which is
 never seen is on average, its name is not part of any query, and it counts as a label without rows. No second model is
 needed.
 
-First, the weights of labels with rows are those with the largest nDCG@5 + PSP@1 of labels that are not hidden. Then,
+First, the weights of labels with rows are those with the largest nDCG@5 + PSP@1 + recall@10 of other labels. Then,
 the weights of labels without rows are those with the largest recall@10 + recall@5 of the hidden labels among those with
 which the others lose little, compared with scores without any texts: MAX_LOSS points of P@1, P@5 and nDCG@5, and
 MAX_RECALL_LOSS points of recall@10. A label without rows must take the place of another one in the best ten; P@5 of the
@@ -106,7 +106,9 @@ def _with_texts(label_text: LabelText, rows: TextRows, held: HeldOut, scorer: An
     found = []
     for fold, counts in _folds(held):
         part = rows.take(np.arange(fold.start, fold.stop))
-        found.append(label_text.added(part, best[0][fold].float().numpy(), best[1][fold].numpy(), counts))
+        of_fold = scorer.part(fold) if isinstance(scorer, AddedScores) else scorer
+        known = best[0][fold].float().numpy(), best[1][fold].numpy()
+        found.append(label_text.added(part, *known, counts, of_fold, held.outputs[fold]))
     values, labels = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
     return AddedScores(scorer, torch.from_numpy(values), torch.from_numpy(labels))
 
@@ -122,7 +124,7 @@ class _Trial:
 
     others, hidden   the labels of the rows: those that are not hidden, and those that are
     propensities     of labels
-    best             (n, 5) best scores of each row
+    best             (n, 1) best score of each row
     base, base_ids   (n, b) scores and ids of the best labels, without those in `labels`
     labels           (n, m) candidates by their texts, -1 for none
     scores           (n, m) their scores without texts
@@ -172,7 +174,7 @@ class _Trial:
             base[i, np.isin(mine, candidates) | is_hidden[mine]] = -np.inf
         kept_counts = metrics.Frequencies(held.counts.max(0), max(3, int(held.counts.max(0).sum())))
         return cls(
-            others, hidden, metrics.propensity(kept_counts), scores[:, :5], base, ids,
+            others, hidden, metrics.propensity(kept_counts), scores[:, :1], base, ids,
             labels, np.where(labels < 0, -np.inf, raised).astype(np.float32), texts, cosines, n_rows,
         )  # fmt: skip
 
@@ -227,7 +229,10 @@ class _Trial:
     def rank(self, weights: TextWeights) -> IntArray:
         """The ten best labels of each row.  Shapes: -> (n, 10)"""
         texts = np.where(self.labels >= 0, self.texts + np.float32(weights.embedding_weight) * self.cosines, 0)
-        raised = self.scores + weights.values(texts, self.n_rows, self.best)
+        raised = self.scores + weights.learned(texts, self.n_rows, self.best)
+        scores = np.hstack([np.where(self.n_rows > 0, raised, -np.inf), self.base])
+        fifth = -np.partition(-scores, 4, axis=1)[:, 4:5] if scores.shape[1] > 4 else scores.min(1, keepdims=True)
+        raised += weights.unseen(texts, self.n_rows, self.best, fifth)
         scores, ids = np.hstack([raised, self.base]), np.hstack([self.labels, self.base_ids])
         k = min(10, scores.shape[1])
         at = np.argpartition(-scores, k - 1, axis=1)[:, :k]
@@ -249,7 +254,7 @@ class _Measures:
 
     @property
     def of_learned(self) -> float:
-        return self.ndcg + self.psp1
+        return self.ndcg + self.psp1 + self.recall
 
     @property
     def of_hidden(self) -> float:

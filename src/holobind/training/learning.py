@@ -128,6 +128,8 @@ def learn(
     elif config.closed_form:
         model, summary = _learn_ridge(inputs, config, label_names, callbacks, stored)
     else:
+        if train_config.shard_features:
+            _processes()
         model = build(inputs, config, label_names, train_config)
         summary = _train(model, inputs, config, train_config, callbacks, checkpoint, resume, log)
     timings = {"training": round(time.perf_counter() - began, 2), **summary.pop("timings", {})}
