@@ -127,8 +127,8 @@ def _own_rows(path: Path, sharded: dict[str, ShardedLinear], tensors: dict[str, 
 def examples_fingerprint(examples: Examples) -> dict[str, Any]:
     """Sizes and checksums of the inputs of a run: rows of features, tokens of texts, or both."""
     if isinstance(examples, TextExamples):
-        parts = {"features": examples.features, "tokens": examples.tokens}
-        return {name: examples_fingerprint(part) for name, part in parts.items()}
+        features, tokens = examples_fingerprint(examples.features), examples_fingerprint(examples.tokens)
+        return {"features": features, "tokens": tokens}
     if isinstance(examples, SparseExamples):
         X = examples.X
         return {"normalise": examples.normalise, **csr_fingerprint(X.shape, X.indptr, X.indices, X.data)}
