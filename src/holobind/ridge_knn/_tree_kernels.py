@@ -245,10 +245,10 @@ def search_tree(  # type: ignore[no-untyped-def]
                 n_best[r] = found
         nodes, best_nodes, scores, best_scores = best_nodes, nodes, best_scores, scores
         n_nodes[:] = n_best
-    for r in range(n):
-        leaves[r], log_probabilities[r] = -1, -np.inf
-        for b in range(n_nodes[r]):
-            log_probabilities[r, b], leaves[r, b] = scores[r, b], nodes[r, b] - n_parents
+    leaves[:], log_probabilities[:] = -1, -np.inf
+    for i in range(n):
+        for b in range(n_nodes[i]):
+            log_probabilities[i, b], leaves[i, b] = scores[i, b], nodes[i, b] - n_parents
 
 
 @compiled()
