@@ -179,7 +179,7 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
         data, options = hb.data.python_calls() if args.data is None else hb.data.load(args.data), {"encoder": PACKAGE}
     train, test = data.train, data.test
     n = min(len(train), args.rows or len(train))
-    texts = [*(train.texts or [])[:n], *(test.texts or [])]
+    texts = [*(train.texts or [])[:n], *([] if args.no_test else test.texts or [])]
     kept, held = holdout(n, min(2000, n // 5), 0)
     config, test_rows = hb.ModelConfig(**options), np.arange(n, len(texts))
 

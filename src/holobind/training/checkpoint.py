@@ -18,7 +18,7 @@ from torch.optim import AdamW, Optimizer
 
 from holobind import _storage as storage
 from holobind.codebooks._fingerprint import without_fingerprints
-from holobind.data.batches import Examples, SparseExamples, TokenExamples
+from holobind.data.batches import Examples, SparseExamples, TextExamples, TokenExamples
 from holobind.data.csr import release_array
 from holobind.errors import FileError
 from holobind.networks.sharded import ShardedLinear, sharded_layers
@@ -125,7 +125,10 @@ def _own_rows(path: Path, sharded: dict[str, ShardedLinear], tensors: dict[str, 
 
 
 def examples_fingerprint(examples: Examples) -> dict[str, Any]:
-    """Sizes and checksums of the inputs of a run: rows of features, or tokens of texts."""
+    """Sizes and checksums of the inputs of a run: rows of features, tokens of texts, or both."""
+    if isinstance(examples, TextExamples):
+        features, tokens = examples_fingerprint(examples.features), examples_fingerprint(examples.tokens)
+        return {"features": features, "tokens": tokens}
     if isinstance(examples, SparseExamples):
         X = examples.X
         return {"normalise": examples.normalise, **csr_fingerprint(X.shape, X.indptr, X.indices, X.data)}
