@@ -81,7 +81,7 @@ constraints:
 	$(PYTHON) -m venv .venv-constraints
 	.venv-constraints/bin/python -m pip install --quiet --upgrade pip
 	.venv-constraints/bin/python -m pip install --quiet torch==2.13.0
-	.venv-constraints/bin/python -m pip install --quiet --editable . --group dev
+	.venv-constraints/bin/python -m pip install --quiet --editable ".[ray]" --group dev
 	echo '# What the tests run with. torch 2.13.0 installs the CPU build where one is at hand.' > constraints.new
 	.venv-constraints/bin/python -m pip freeze --all --exclude-editable | sed 's/+cpu$$//' >> constraints.new
 	mv constraints.new constraints.txt

@@ -6,9 +6,10 @@
 set -eu
 environment=$1
 packages=$(echo "$environment"/lib/python3*/site-packages)
-rm -rf "$packages"/torch/include "$packages"/torch/share "$packages"/torch/bin/protoc* "$packages"/torch/test \
+rm -rf "$packages"/torch/include "$packages"/torch/share "$packages"/torch/test \
   "$packages"/torch/lib/*test*.so "$packages"/torch/lib/*.a "$packages"/pip "$packages"/pip-* "$packages"/setuptools "$packages"/setuptools-* \
   "$packages"/_distutils_hack "$packages"/distutils-precedence.pth
+find "$packages/torch/bin" -mindepth 1 -maxdepth 1 ! -name torch_shm_manager -exec rm -rf {} + # tests and compilers
 # Plots; symbolic shapes of torch.compile; downloads from a hub. A server imports none of them.
 for name in matplotlib mpl_toolkits fontTools fonttools PIL pillow kiwisolver contourpy sympy mpmath networkx hf_xet; do
   rm -rf "$packages/$name" "$packages/$name".libs "$packages/$name"-*

@@ -35,8 +35,8 @@ class TaggerConfig(BertConfig):
 class Tagger(PreTrainedModel):
     """A BERT encoder, the mean of its last hidden states, and a head.
 
-    forward(labels=padded label ids) gives {"loss", "logits"}, the contract of the Trainer. "logits" are the five best
-    labels: all L of them for every row of a test set would not fit.
+    forward(labels=padded label ids) gives {"loss"} in training and {"loss", "logits"} else, the contract of the
+    Trainer. "logits" are the five best labels: all L of them for every row of a test set would not fit.
     """
 
     config_class = TaggerConfig
@@ -64,17 +64,21 @@ class Tagger(PreTrainedModel):
         states = self.bert(input_ids, attention_mask=attention_mask).last_hidden_state
         real = attention_mask[:, :, None].to(states.dtype)
         h = (states * real).sum(1) / real.sum(1).clamp(min=1)
+        found = {} if labels is None else {"loss": self.loss(h, labels)}
+        return found if self.training else found | {"logits": self.best(h)}
+
+    def loss(self, h: Tensor, labels: Tensor) -> Tensor:
         if isinstance(self.classifier, hb.HolographicHead):
-            top = self.classifier.top_k(h, 5)[1]
-            return {"logits": top} if labels is None else {"loss": self.classifier.loss(h, labels), "logits": top}
-        x = self.classifier(h)
-        if labels is None:
-            return {"logits": x.topk(5).indices}
-        present = (labels >= 0).to(x.dtype)
-        share = torch.zeros_like(x).scatter_add(1, labels.clamp(min=0), present) / present.sum(1, keepdim=True).clamp(
-            min=1
-        )
-        return {"loss": nn.functional.cross_entropy(x, share), "logits": x.topk(5).indices}
+            return self.classifier.loss(h, labels)
+        x, present = self.classifier(h), (labels >= 0).to(h.dtype)
+        n_labels = present.sum(1, keepdim=True).clamp(min=1)
+        share = torch.zeros_like(x).scatter_add(1, labels.clamp(min=0), present) / n_labels
+        return nn.functional.cross_entropy(x, share)
+
+    def best(self, h: Tensor) -> Tensor:
+        if isinstance(self.classifier, hb.HolographicHead):
+            return self.classifier.top_k(h, 5)[1]
+        return self.classifier(h).topk(5).indices
 
 
 class Texts(torch.utils.data.Dataset[dict[str, Any]]):

@@ -3,15 +3,16 @@
     .venv/bin/python experiments/trained_gap.py cooking-stackexchange [--only a b] [--rows 0] [--threads 1]
 
 Each line is one model, fitted to the kept rows of the training split and measured on at most 2,000 held-out ones:
-P@1, P@5, nDCG@5, and CPU seconds of the fit. Features are those of the data.
+P@1, P@5, nDCG@5, PSP@5, and CPU seconds of the fit. Features are those of the data.
 
     a  the same linear map and the same loss, squares: ridge regression solved, and trained by gradient descent
-    b  the loss of the linear map: squares, softmax, one-versus-all BCE and squared hinge over all labels, query loss
+    b  the loss of the linear map: squares, softmax, one-versus-all BCE and squared hinge over all labels
     c  the dim of the label vectors (ridge regression)
     d  depth and width of the hidden layers (softmax)
     e  the optimiser of the feature layer: Adam by rows (RowAdam), plain SGD; hidden layers beside a solved linear path
     f  regularisation (softmax): dropout of features and units, crosstalk, prior
     g  votes of the 30 nearest rows on top: of ridge regression, of the softmax; the closed form's residuals
+    h  the query loss: as it is, with hard negatives, with label weights that fall with the frequency; softmax beside it
 
 The last line printed is JSON.
 """
@@ -32,7 +33,7 @@ from holobind.data.batches import SparseExamples, ragged_labels
 from holobind.data.csr import normalise_rows
 from holobind.data.holdout import holdout
 from holobind.heads.losses import squares_loss
-from holobind.ridge_knn import choose_extra_scores, default_dim, solve_ridge
+from holobind.ridge_knn import choose_extra_scores, default_dim, rare_label_weights, solve_ridge
 from holobind.training.loop import clip_gradients
 from holobind.training.optimiser import optimisers, sparse_weights
 
@@ -43,7 +44,7 @@ class Trial:
     """A network and head, trained on rows of norm 1 with plain steps: no early stopping, no held-out rows."""
 
     def __init__(self, X, Y, dim, hidden=(), loss="softmax", epochs=10, sgd=0.0, rate=1e-3, feature_rate=1e-2,
-                 prior=True, crosstalk=1.0, start=None, hard_negatives=0, **network):  # fmt: skip
+                 prior=True, crosstalk=1.0, start=None, hard_negatives=0, label_boost=0.0, **network):  # fmt: skip
         self.X, self.Y, self.loss_name = X, Y, loss
         gives_output = not hidden or start is not None
         self.network = hb.networks.FC(
@@ -56,6 +57,9 @@ class Trial:
         )  # fmt: skip
         if prior:
             self.head.set_prior(torch.from_numpy(np.bincount(Y.indices, minlength=Y.shape[1])))
+        if label_boost:
+            weights = rare_label_weights(np.bincount(Y.indices, minlength=Y.shape[1]), label_boost)
+            self.head.set_label_weights(torch.from_numpy(weights))
         self.bias = torch.nn.Parameter(torch.full((Y.shape[1],), -4.0))  # of one-versus-all losses
         self.scale = torch.nn.Parameter(torch.tensor(4.0))
         if start is not None:
@@ -122,7 +126,7 @@ class Trial:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dataset")
-    parser.add_argument("--only", nargs="+", default=list("abcdefg"), choices=list("abcdefg"))
+    parser.add_argument("--only", nargs="+", default=list("abcdefgh"), choices=list("abcdefgh"))
     parser.add_argument("--rows", type=int, default=0, help="train on this many rows; 0 for all")
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--threads", type=int, default=1)
@@ -134,14 +138,15 @@ def main():
     X, X_held = normalise_rows(split.X[kept]), normalise_rows(split.X[held])
     order = np.argsort(-np.bincount(split.Y.indices, minlength=split.Y.shape[1]), kind="stable")
     Y, Y_held = split.Y[kept][:, order].tocsr(), split.Y[held][:, order].tocsr()  # frequent labels share a base
-    n_labels, dim = Y.shape[1], default_dim(Y.shape[1])
+    n_labels, dim, propensity = Y.shape[1], default_dim(Y.shape[1]), metrics.propensity(Y)
     found = []
 
     def show(letter, name, top, seconds):
         P, N = metrics.precision_at_k(Y_held, top), metrics.ndcg_at_k(Y_held, top)
-        figures = {"P@1": P[0], "P@5": P[4], "nDCG@5": N[4], "CPU seconds": seconds}
+        S = metrics.psp_at_k(Y_held, top, propensity)
+        figures = {"P@1": P[0], "P@5": P[4], "nDCG@5": N[4], "PSP@5": S[4], "CPU seconds": seconds}
         found.append({"part": letter, "model": name, **{k: round(float(v), 2) for k, v in figures.items()}})
-        print(f"{letter}  {name:52s} {P[0]:6.2f} {P[4]:6.2f} {N[4]:6.2f} {seconds:7.1f} s", flush=True)
+        print(f"{letter}  {name:62s} {P[0]:6.2f} {P[4]:6.2f} {N[4]:6.2f} {S[4]:6.2f} {seconds:7.1f} s", flush=True)
 
     def train(letter, name, **settings):
         if letter in options.only:
@@ -173,8 +178,6 @@ def main():
     train("b", "linear, softmax, RowAdam 0.003", feature_rate=3e-3)
     train("b", "linear, BCE over all labels, RowAdam 0.003", loss="bce", feature_rate=3e-3, prior=False)
     train("b", "linear, squared hinge over all labels, RowAdam 0.003", loss="hinge", feature_rate=3e-3, prior=False)
-    train("b", "hidden layer 512, query loss", hidden=(512,), loss="query", prior=False)
-    train("b", "the same, 10 hard negatives", hidden=(512,), loss="query", prior=False, hard_negatives=10)
     for d in (100, 400, 1024, 2048, 4096) if "c" in options.only else ():
         if d <= 2 * n_labels:
             _, book, outputs, took = ridge(d)
@@ -190,6 +193,17 @@ def main():
     train("f", "hidden layer 512, softmax, dropout 0.5", hidden=(512,), dropout=0.5)
     train("f", "hidden layer 512, softmax, crosstalk 3", hidden=(512,), crosstalk=3.0)
     train("f", "hidden layer 512, softmax, no prior", hidden=(512,), prior=False)
+    query = {"hidden": (512,), "loss": "query", "prior": False}
+    if one_layer is None:
+        train("h", "hidden layer 512, softmax", hidden=(512,))
+    train("h", "hidden layer 512, query loss", **query)
+    for k in (1, 10):
+        train("h", f"the same, {k} hard negatives", **query, hard_negatives=k)
+    for boost in (0.1, 0.3, 0.5, 1.0):
+        train("h", f"the same, label weights (n_max / n)^{boost}", **query, label_boost=boost)
+    train(
+        "h", "the same, 10 hard negatives, label weights (n_max / n)^0.3", **query, hard_negatives=10, label_boost=0.3
+    )
     if "g" in options.only:
         plain = hb.HolographicHead(None, n_labels, dim, loss="squares", seed=0)
         votes("g", "ridge regression, solved, and votes", plain, v, seconds)

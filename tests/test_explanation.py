@@ -119,14 +119,25 @@ def test_gradient_times_input_is_the_slope_by_differences(network):
 @pytest.mark.parametrize("network", ["cnn", "lstm"])
 def test_tokens_of_text_networks_come_in_order(network):
     texts = [f"apple {'pear ' * (i % 3)}fig{i % 4}" for i in range(40)]
-    config = hb.ModelConfig(
-        network=network, embedding_dim=8, hidden=(6,), **({"filters": 4} if network == "cnn" else {})
-    )
+    size = {"filters": 4} if network == "cnn" else {}
+    config = hb.ModelConfig(network=network, loss="softmax", embedding_dim=8, hidden=(6,), **size)
     split = hb.Split(X, Y, texts)
     model = hb.learn(split, config, hb.TrainConfig(epochs=1))
     (found,) = model.explain(["apple fig2 pear"], labels=[3])
     assert [word for word, _ in found.marked_words()[::2]] == ["apple", "fig2", "pear"]
     assert found.method == explanation.GRADIENT and any(part.value for part in found.parts if part.kind == "token")
+
+
+def test_a_network_on_features_and_tokens_has_parts_of_both():
+    texts = [f"apple {'pear ' * (i % 3)}fig{i % 4}" for i in range(40)]
+    config = hb.ModelConfig(network="cnn", embedding_dim=8, hidden=(6,), filters=4, knn_weight=0, label_trees=0)
+    model = hb.learn(hb.Split(X, Y, texts), config, hb.TrainConfig(epochs=1, learning_rate=0.1))
+    (found,) = model.explain(["Apple, fig2 pear"], labels=[3])
+    assert found.total("feature") != 0 and found.total("token") != 0
+    assert sum(part.value for part in found.parts) == pytest.approx(found.score, abs=1e-5)
+    pieces = found.marked_words()
+    assert "".join(piece for piece, _ in pieces) == "Apple, fig2 pear"
+    assert sum(value for _, value in pieces) == pytest.approx(found.total("feature") + found.total("token"), abs=1e-6)
 
 
 def test_marked_words_are_the_text_and_add_up_to_the_features():

@@ -38,7 +38,7 @@ class Processes:
     def sum(self, array: Array) -> Array:
         """The sum of all processes' arrays of one shape, in place."""
         if self.size > 1:
-            with _connected():
+            with connected():
                 dist.all_reduce(torch.from_numpy(array))
         return array
 
@@ -58,7 +58,7 @@ class Processes:
         parts = np.empty((self.size, *padded.shape), array.dtype)
         if parts.nbytes:
             raw = [torch.from_numpy(each.reshape(-1).view(np.uint8)) for each in (*parts, padded)]
-            with _connected():
+            with connected():
                 dist.all_gather(raw[:-1], raw[-1])
         return [part[:n] for part, n in zip(parts, lengths.tolist(), strict=True)]
 
@@ -70,7 +70,7 @@ class Processes:
         """
         if self.size == 1:
             return work(array)
-        with _connected():
+        with connected():
             return self._exchange(array, work)
 
     def _exchange(self, array: Array, work: Callable[[Array], Array]) -> Array:
@@ -107,7 +107,7 @@ def joined() -> Processes:
 
 
 @contextmanager
-def _connected() -> Iterator[None]:
+def connected() -> Iterator[None]:
     """Turn the error of a collective into a `ProcessError`."""
     try:
         yield

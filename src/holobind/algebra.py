@@ -342,9 +342,10 @@ def _conj_times(factor: Tensor, grad: Tensor, like: Tensor) -> Tensor:
 
 def _covers(a: Tensor, b: Tensor) -> bool:
     """Whether a * b has the shape and dtype of a."""
-    if a.dtype != b.dtype:
+    if a.dtype != b.dtype or b.ndim > a.ndim:
         return False
-    return a.shape == b.shape or torch.broadcast_shapes(a.shape, b.shape) == a.shape
+    # Not torch.broadcast_shapes, which imports sympy.
+    return all(n in (m, 1) for n, m in zip(reversed(b.shape), reversed(a.shape), strict=False))
 
 
 def _inverse_modulus(spectrum: Tensor) -> Tensor:

@@ -138,6 +138,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         validation_fraction: float = 0.1,
         metric: str | None = None,
         precision: str = "32-true",
+        shard_features: bool = False,
         time_limit: float | None = None,
         memory: str | None = None,
         vectorizer: Any = None,
@@ -187,6 +188,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.validation_fraction = validation_fraction
         self.metric = metric
         self.precision = precision
+        self.shard_features = shard_features
         self.time_limit = time_limit
         self.memory = memory
         self.vectorizer = vectorizer

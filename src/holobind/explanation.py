@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from holobind._types import CsrArray, FloatArray
 from holobind.data.analyzers import is_unspaced, normal_form, word_spans
-from holobind.data.batches import Examples, SparseExamples, TokenExamples
+from holobind.data.batches import Examples, SparseExamples, TextExamples, TokenExamples
 from holobind.networks import FC
-from holobind.networks.fc import SparseLinear
+from holobind.networks.sparse_linear import SparseLinear
 from holobind.ridge_knn import RidgeKnn
 from holobind.ridge_knn.explain import OutputParts, output_parts
 
@@ -115,11 +115,11 @@ class Explanation:
     def marked_words(self) -> list[tuple[str, float]]:
         """The text in pieces, with what each adds to the score: 0 between words. Joined, they are the text.
 
-        What a feature adds is divided equally among the words that have it. The words of a model that reads tokens are
-        its tokens.
+        What a feature adds is divided equally among the words that have it. The words of a model that reads tokens
+        alone are its tokens; where it reads features as well, what a token adds goes to the words that are equal to it.
         """
         tokens = [(part.details["position"], part) for part in self.parts if part.kind == "token"]
-        if tokens:
+        if tokens and not any(part.kind == "feature" for part in self.parts):
             pieces = [(part.name, part.value) for _, part in sorted(tokens, key=lambda pair: pair[0])]
             return [each for piece in pieces for each in (piece, (" ", 0.0))]
         text = self.text or ""
@@ -127,7 +127,7 @@ class Explanation:
         words = [normal_form(text[first:last]) for first, last in spans]
         values = np.zeros(len(words))
         for part in self.parts:
-            if part.kind == "feature":
+            if part.kind in ("feature", "token"):
                 places = _occurrences(part.name, words)
                 values[places] += part.value / max(len(places), 1)
         pieces, end = [], 0
@@ -211,10 +211,7 @@ def explain_network(
     found = []
     for label, by_input in zip(labels, gradients, strict=True):
         pairs = [(layer, x, g) for (layer, x), g in zip(inputs.items(), by_input, strict=True) if g is not None]
-        if isinstance(examples, TokenExamples):
-            listed = _token_parts(pairs, examples, names)
-        else:
-            listed = _feature_parts(pairs, examples, names)
+        listed = _input_parts(pairs, examples, names)
         left = float(scores[label].detach()) - sum(part.value for part in listed)
         found.append([*_largest_first(listed), Part("bias" if exact else "rest", "bias" if exact else "rest", left)])
     return EXACT if exact else GRADIENT, found
@@ -236,6 +233,21 @@ def _captured_inputs(network: nn.Module) -> Iterator[dict[nn.Module, Tensor]]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _input_parts(pairs: Sequence[tuple[Any, Tensor, Tensor]], examples: Examples, names: Names) -> list[Part]:
+    """The parts of tokens, of features, or of both."""
+    if isinstance(examples, TokenExamples):
+        return _token_parts(pairs, examples, names)
+    if isinstance(examples, TextExamples):
+        by_token = [isinstance(layer, nn.Embedding) for layer, _, _ in pairs]
+        token_pairs, feature_pairs = (
+            [p for p, is_token in zip(pairs, by_token, strict=True) if is_token is wanted] for wanted in (True, False)
+        )
+        return _token_parts(token_pairs, examples.tokens, names) + _feature_parts(
+            feature_pairs, examples.features, names
+        )
+    return _feature_parts(pairs, examples, names)
 
 
 def _feature_parts(pairs: Sequence[tuple[Any, Tensor, Tensor]], examples: Examples, names: Names) -> list[Part]:

@@ -26,7 +26,7 @@ from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback, Ro
 from holobind.calibration import Calibration
 from holobind.codebooks.ragged import checked_labels
 from holobind.data import Split, Tfidf
-from holobind.data.batches import Examples, SparseExamples, prediction_batches
+from holobind.data.batches import Examples, SparseExamples, TextExamples, prediction_batches
 from holobind.data.csr import checked_csr, widen
 from holobind.data.encoder_features import beside
 from holobind.errors import DataError, OptionError
@@ -149,7 +149,10 @@ class Model(LabelPredictions, LearningOn, nn.Module):
         inputs = as_list(inputs)
         texts = as_texts(inputs)
         if texts is not None and self.tokenizer is not None:
-            return self.tokenizer.encode(texts, self.max_tokens)
+            tokens = self.tokenizer.encode(texts, self.max_tokens)
+            if self.tfidf is None:
+                return tokens
+            return TextExamples(SparseExamples(self.tfidf.transform(texts), self.normalise), tokens)
         if texts and self.tfidf is None:
             raise DataError("this model was trained on features and cannot read texts; give it rows of features")
         if texts is not None and self.tfidf is not None:
@@ -162,7 +165,7 @@ class Model(LabelPredictions, LearningOn, nn.Module):
                 text_rows = self.label_text.rows(texts, embeddings, cache=cache, on_progress=on_progress)
             return SparseExamples(X, self.normalise, text_rows)
         wanted = self.network.n_features
-        if wanted is None:
+        if wanted is None or self.tokenizer is not None:
             raise DataError("this model reads texts; got features")
         rows: Any = sparse.csr_array((0, wanted), dtype=np.float32) if texts is not None else _feature_rows(inputs)
         if rows.ndim != 2 or rows.shape[1] != wanted:

@@ -2,7 +2,8 @@
 
 The file is a `_storage` file of kind "model". Its header:
 
-    network    {"class": "ridge_knn", "fc", "cnn" or "lstm", and its `config`}
+    network    {"class": "ridge_knn", "fc", "cnn", "lstm" or "wide_and_deep", and its `config`}; the last has the config
+               of its network on tokens as "deep", with its class
     head       {"class": "holographic", "dim", "codebook", "seed", "loss", "trainable"} or {"class": "linear", "loss"}
     normalise  whether rows of features are scaled to length 1
     tfidf      of a model with tf-idf features: {"analyzer": "word", "char" or "plain"}. Files of 0.1 have none:
@@ -58,7 +59,7 @@ from holobind.heads import Head
 from holobind.heads.build import head_from_config
 from holobind.label_filter import Allowed
 from holobind.label_text import LabelText
-from holobind.networks import FC, AttentionLstm, Network, XmlCnn
+from holobind.networks import FC, AttentionLstm, Network, WideAndDeep, XmlCnn
 from holobind.ridge_knn import ExtraScores, RidgeKnn
 
 if TYPE_CHECKING:
@@ -67,7 +68,9 @@ if TYPE_CHECKING:
     from holobind.data.vectorizers import SklearnFeatures
 
 VERSION = 2
-NETWORKS: dict[str, type[Network]] = {network.kind: network for network in (RidgeKnn, FC, XmlCnn, AttentionLstm)}
+NETWORKS: dict[str, type[Network]] = {
+    network.kind: network for network in (RidgeKnn, FC, XmlCnn, AttentionLstm, WideAndDeep)
+}
 MIN_WORKING_BYTES = 1 << 30  # of memory that a model of any size may take for prediction
 MAX_WORKING_RATIO = 256  # of that memory and the size of the file, for larger ones
 # The errors that a senseless header causes while a model is built from it.
@@ -181,7 +184,8 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor], file_bytes: in
     kind = config.pop("class")
     if kind not in NETWORKS:
         raise FileError(f"it has a network {str(kind)[:40]!r}; this holobind knows {', '.join(NETWORKS)}")
-    if any(isinstance(value, list) and len(value) > len(tensors) for value in config.values()):
+    token_config = config["deep"] if kind == WideAndDeep.kind else config
+    if any(isinstance(value, list) and len(value) > len(tensors) for value in token_config.values()):
         raise FileError("its header has more layers than it has weights")
     frequencies = _take_frequencies(tensors)
     n_labels = len(frequencies.counts)
@@ -194,7 +198,12 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor], file_bytes: in
         raise FileError("it has label texts for a network that does not read texts")
     tokenizer = {}
     if NETWORKS[kind].reads_tokens:
-        tokenizer = _take_tokenizer(header["tokenizer"], tensors, config["vocab_size"])
+        embedding = "network.embedding.weight" if token_config is config else "network.deep.embedding.weight"
+        tokenizer = _take_tokenizer(header["tokenizer"], tensors, token_config["vocab_size"], embedding)
+        if (tfidf is None) != (token_config is config):
+            raise FileError(
+                "it has features of texts for a network that reads tokens alone, or none for one that needs them"
+            )
     groups: dict[str, dict[str, Tensor]] = {"network": {}, "head": {}}
     if "extra_scores" in header:
         groups["extra_scores"] = {}
@@ -340,12 +349,14 @@ def _pack_tokenizer(tokenizer: "Tokenizer", max_tokens: int) -> tuple[dict[str, 
     return config, tensors | ({"merges": storage.pack_lines(merges)} if merges else {})
 
 
-def _take_tokenizer(config: dict[str, Any], tensors: dict[str, Tensor], vocab_size: Any) -> dict[str, Any]:
+def _take_tokenizer(
+    config: dict[str, Any], tensors: dict[str, Tensor], vocab_size: Any, embedding: str
+) -> dict[str, Any]:
     """The tokenizer and max_tokens. The tokenizer is as large as the embedding, whose shape is checked later."""
     from holobind.data.tokenizer import Tokenizer
 
     max_tokens, n_merges = config["max_tokens"], config["merges"]
-    rows = tensors["network.embedding.weight"].shape[:1]
+    rows = tensors[embedding].shape[:1]
     if type(max_tokens) is not int or max_tokens < 1 or type(n_merges) is not int or (vocab_size,) != tuple(rows):
         raise FileError(f"its tokenizer does not fit a network of {str(vocab_size)[:20]} tokens")
     if not 0 <= n_merges <= vocab_size:

@@ -13,7 +13,7 @@ from holobind.codebooks import OneHotCodebook
 from holobind.data import Dataset, Split
 from holobind.data.csr import checked_csr
 from holobind.errors import HolobindError
-from holobind.networks.fc import SparseLinear
+from holobind.networks import SparseLinear
 from holobind.ridge_knn import Forest, KnnIndex, add_rows, fit_ridge_knn, solve_ridge
 from holobind.training.optimiser import RowAdam
 

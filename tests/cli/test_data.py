@@ -50,6 +50,10 @@ def test_make_generates_both_corpora(capsys, tmp_path):
         capsys, "make", "synthetic", "eurlex-4k", "--scale", "0.02", "--out", tmp_path / "s", "--compression", "gz"
     )
     assert code == 0 and "311 training points, 76 test points" in out and (tmp_path / "s" / "train.txt.gz").exists()
+    sizes = ("--points", "50", "--features", "400", "--labels", "30", "--features-per-point", "9")
+    code, out, _ = run(capsys, "make", "synthetic", "amazon-670k", *sizes, "--out", tmp_path / "b")
+    assert code == 0 and "50 training points, 1000 test points, 400 features, 30 labels" in out
+    assert len(data.load(tmp_path / "b").train) == 50
     arguments = ("--out", tmp_path / "c", "--to", "jsonl", "--json", "--packages", "typer", "rich")
     code, out, _ = run(capsys, "make", "python-calls", *arguments)
     both = json.loads(out)["train points"]
@@ -76,6 +80,9 @@ def test_fetch_installs_a_file_or_prints_the_page(capsys, toy, tmp_path, monkeyp
         (("convert", "nothing-here", "b"), "no such file or directory"),
         (("make", "synthetic", "mnist"), "dataset 'mnist' is unknown"),
         (("make", "synthetic", "bibtex", "--scale", "0"), "scale must be"),
+        (("make", "synthetic", "bibtex", "--labels", "9"), "go with --points"),
+        (("make", "synthetic", "bibtex", "--points", "9", "--scale", "2"), "in place of --scale"),
+        (("make", "synthetic", "bibtex", "--points", "0"), "points"),
         (("make", "python-calls", "--packages", "no_such_package"), "is not installed"),
         (("fetch", "mnist"), "dataset 'mnist' is unknown"),
     ],

@@ -3,11 +3,12 @@
 import json
 
 import pytest
-from helpers.commands import interrupt_training, is_one_line_error, run
+from helpers.commands import interrupt_solving, interrupt_training, is_one_line_error, run
 from safetensors.numpy import load_file
 
 import holobind as hb
-from holobind import data
+from holobind import _files, data
+from holobind.ridge_knn import _ridge_solvers, fit_checkpoint, ridge
 
 FC = ("--network", "fc", "--hidden", "16,16", "--batch-size", "32")
 
@@ -119,3 +120,63 @@ def test_groups_are_held_out_as_a_whole(capsys, feature_data, tmp_path):
     is_one_line_error(run(capsys, "train", feature_data, "--groups", groups, "--out", path), "has 2 lines, and the")
     groups.write_text("one\n" * n)
     is_one_line_error(run(capsys, "train", feature_data, "--groups", groups, "--out", path), "rows are of one group")
+
+
+@pytest.mark.parametrize("layout", ["csv", "jsonl", "directory"])
+def test_a_field_of_a_table_gives_the_groups(capsys, tmp_path, layout):
+    rows = [{"text": f"word{i % 5} a{i}", "labels": [f"l{i % 5}"], "author": 10 + i // 3} for i in range(120)]
+    path = tmp_path / ("data" if layout == "directory" else f"data.{layout}")
+    if layout == "csv":
+        lines = ["text,labels,author", *(f"{row['text']},{row['labels'][0]},{row['author']}" for row in rows)]
+    else:
+        lines = [json.dumps(row) for row in rows]
+    if layout == "directory":
+        path.mkdir()
+    (path / "train.jsonl" if layout == "directory" else path).write_text("\n".join(lines) + "\n")
+    model, lines_file = tmp_path / "m", tmp_path / "groups.txt"
+    code, out, _ = run(capsys, "train", path, "--label-separator", "|", "--group-field", "author", "--out", model)
+    assert code == 0 and "groups)" in out
+    lines_file.write_text("".join(f"{row['author']}\n" for row in rows))
+    other = tmp_path / "other"
+    assert run(capsys, "train", path, "--label-separator", "|", "--groups", lines_file, "--out", other)[0] == 0
+    assert model.read_bytes() == other.read_bytes()
+    command = ("train", path, "--label-separator", "|", "--out", tmp_path / "n", "--group-field")
+    is_one_line_error(run(capsys, *command, "author", "--groups", lines_file), "take one of them")
+    message = "it has no field 'publisher'; its fields are" if layout == "csv" else "'publisher' is empty"
+    is_one_line_error(run(capsys, *command, "publisher"), message)
+
+
+def test_groups_of_data_without_fields_are_refused(capsys, feature_data, tmp_path):
+    is_one_line_error(run(capsys, "train", feature_data, "--group-field", "author", "--out", tmp_path / "m"), "table")
+
+
+@pytest.mark.parametrize("options", [("--dim", 6), ("--dim", 6, "--memory", "1GB"), ("--head", "linear")])
+def test_an_interrupted_closed_form_resumes_to_the_same_bytes(capsys, feature_data, tmp_path, monkeypatch, options):
+    monkeypatch.setattr(fit_checkpoint, "MIN_SECONDS", 0.0)
+    monkeypatch.setattr(_files, "_synchronise", lambda path: None)  # many files
+    monkeypatch.setattr(ridge, "MAX_CHOLESKY_UNKNOWNS", 0)
+    monkeypatch.setattr(_ridge_solvers, "BLOCK_COLUMNS", 2)
+    command = ("train", feature_data, "--no-text", *options, "--out")
+    path, checkpoint = tmp_path / "m", tmp_path / "m.checkpoint"
+    assert run(capsys, *command, tmp_path / "whole")[0] == 0
+    assert [file.name for file in tmp_path.iterdir()] == ["whole"]
+
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_solving(patch, 9)
+        code, out, err = run(capsys, *command, path)
+    assert code == 130 and out == "" and err.count("\n") == 1 and str(checkpoint) in err and "--resume" in err
+    assert len(list(checkpoint.iterdir())) > 5 and not path.exists()
+
+    assert is_one_line_error(run(capsys, *command, path), str(checkpoint), "--resume")
+    assert is_one_line_error(run(capsys, *command, path, *FC), str(checkpoint), "of the closed form")
+    assert is_one_line_error(run(capsys, *command, path, "--resume", "--seed", 1), "other data, options")
+    code, _, err = run(capsys, *command, path, "--resume")
+    assert code == 0 and err == "" and not checkpoint.exists()
+    assert path.read_bytes() == (tmp_path / "whole").read_bytes()
+
+
+def test_a_closed_form_does_not_remove_the_checkpoint_of_a_network(capsys, feature_data, tmp_path):
+    (tmp_path / "m.checkpoint").write_bytes(b"weights")
+    result = run(capsys, "train", feature_data, "--out", tmp_path / "m", "--resume")
+    assert is_one_line_error(result, "belongs to an interrupted run of a network")
+    assert (tmp_path / "m.checkpoint").read_bytes() == b"weights"

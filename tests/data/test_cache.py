@@ -142,9 +142,11 @@ def test_every_damaged_byte_of_a_memory_mapped_cache_is_detected(source, parses)
 @given(st.integers(0, 40_000), st.integers(0, 2**32 - 1))
 def test_a_checksum_in_chunks_is_that_of_the_whole(size, seed):
     data = np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
+    whole = cache._checksum(data)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cache, "CHECKSUM_CHUNK_BYTES", 2 * cache.CHECKSUM_ROW_BYTES)
-        assert cache._checksum_of_file(io.BytesIO(data.tobytes()), size) == cache._checksum(data)
+        assert cache._checksum(data) == whole
+        assert cache._checksum_of(cache._file_chunks(io.BytesIO(data.tobytes()), size)) == whole
 
 
 def test_a_text_is_parsed_into_temporary_files_as_into_memory(source):

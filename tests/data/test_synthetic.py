@@ -37,6 +37,26 @@ def test_the_same_seed_gives_the_same_dataset():
     assert not identical(one.train.X, other.train.X)
 
 
+def test_a_dataset_in_blocks_is_like_the_others_and_begins_like_a_larger_one(tmp_path, monkeypatch):
+    monkeypatch.setattr("holobind.data.large_synthetic.BLOCK_POINTS", 300)
+    sizes = {"features": 2000, "labels": 500, "features_per_point": 12}
+    for points in (400, 1000):
+        data.write_synthetic("amazon-670k", tmp_path / str(points), points=points, test_points=20, **sizes)
+    small, large = (data.load(tmp_path / str(points)) for points in (400, 1000))
+    found = data.statistics(large)
+    assert (found["train points"], found["test points"], found["features"], found["labels"]) == (1000, 20, 2000, 500)
+    assert found["features per point"] == pytest.approx(12, rel=0.05)
+    assert found["labels per point"] == pytest.approx(data.published("amazon-670k").labels_per_point, rel=0.1)
+    assert identical(small.train.X, large.train.X[:400]) and identical(small.train.Y, large.train.Y[:400])
+    assert not identical(large.train.X[:300], large.train.X[300:600])  # blocks differ
+    assert np.allclose(large.train.X.power(2).sum(1), 1, atol=0.01)
+    with pytest.raises(OptionError, match="already exists"):
+        data.write_synthetic("amazon-670k", tmp_path / "400", points=10)
+    with pytest.raises(OptionError, match="are not sparse; take more features"):
+        data.write_synthetic("amazon-670k", tmp_path / "new", points=10, features=100)
+    assert not (tmp_path / "new").exists()
+
+
 def test_frequencies_follow_a_power_law():
     dataset = data.synthetic("eurlex-4k")
     counts = np.sort(np.bincount(dataset.train.Y.indices))[::-1]

@@ -135,6 +135,30 @@ def test_the_hugging_face_trainer_trains_both_heads():
     assert set(found["results"]) == {"linear", "holographic"}
 
 
+def test_an_encoder_is_fine_tuned_beside_the_closed_form():
+    pytest.importorskip("transformers")
+    found = run("fine_tune_encoder")["results"]
+    assert set(found) == {"linear", "holographic"}
+    for result in found.values():
+        held_out = result["held out"]
+        assert held_out["by weight"][str(result["weight"])]["P@1"] >= 0.9 * held_out["by weight"]["0.0"]["P@1"] > 5
+        assert set(result["test"]) == {"closed form", "fine-tuned", "combined"}
+
+
+def test_the_heads_of_the_fine_tuned_encoder_start_at_one_ridge_regression():
+    """Where labels are no more than dims, both heads have the same scores before they are trained."""
+    pytest.importorskip("transformers")
+    module = example("fine_tune_encoder")
+    E = torch.nn.functional.normalize(torch.randn(40, 6, generator=torch.Generator().manual_seed(0)), dim=1)
+    Y = np.random.default_rng(0).random((40, 9)) < 0.3
+    Y[np.arange(40), np.arange(40) % 9] = True  # no row without labels: a holographic head counts none of them
+    Y = sparse.csr_array(Y.astype(np.float32))
+    linear, holographic = (module.solved_head(name, E, Y) for name in ("linear", "holographic"))
+    torch.testing.assert_close(linear.scores(E), holographic.scores(E), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(linear.loss(E, Y), holographic.loss(E, Y), atol=1e-3, rtol=1e-3)
+    assert linear.loss(E, Y) < (torch.from_numpy(Y.toarray())).square().sum(1).mean()
+
+
 def test_the_lightning_module_learns():
     pytest.importorskip("lightning")
     found = run("lightning_module")

@@ -4,6 +4,7 @@ import io
 import signal
 import sys
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
@@ -41,5 +42,22 @@ def interrupt_training(monkeypatch, epoch, step):
                 signal.raise_signal(signal.SIGINT)
 
         return replace(callbacks, on_train=on_train)
+
+    monkeypatch.setattr(train_cli, "make_callbacks", make_interrupting)
+
+
+def interrupt_solving(monkeypatch, n):
+    """Send Ctrl-C to this process with the n-th report of the solver of the closed form."""
+    make_callbacks = train_cli.make_callbacks
+
+    def make_interrupting(*arguments, **options):
+        callbacks, reports = make_callbacks(*arguments, **options), count(1)
+
+        def on_solve(stage, done):
+            callbacks.on_solve(stage, done)
+            if next(reports) == n:
+                signal.raise_signal(signal.SIGINT)
+
+        return replace(callbacks, on_solve=on_solve)
 
     monkeypatch.setattr(train_cli, "make_callbacks", make_interrupting)

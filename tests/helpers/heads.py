@@ -23,13 +23,15 @@ NAIVE_TRAINABLE = [  # nothing is projected
     {"codebook": "naive", "loss": loss, "trainable": ("present", "missing", "labels")}
     for loss in ("query", "query-abs")
 ]
+SQUARES = [{"codebook": codebook, "loss": "squares"} for codebook in ("orbit", "random")]
+HARD = [{"codebook": codebook, "loss": "query", "hard_negatives": 3} for codebook in ("orbit", "random")]
 LINEAR = [{"loss": "bce"}, {"loss": "softmax"}]
 WITH_PRIOR = [
     {"codebook": codebook, "loss": "softmax", "prior": True, "trainable": trainable}
     for codebook, trainable in (("orbit", ()), ("random", ()), ("orbit", ("labels",)), ("random", ("labels",)))
 ]
 
-ALL_HEADS = [*HOLOGRAPHIC, *TRAINABLE, *NAIVE_TRAINABLE, *WITH_PRIOR, *LINEAR]
+ALL_HEADS = [*HOLOGRAPHIC, *TRAINABLE, *NAIVE_TRAINABLE, *SQUARES, *HARD, *WITH_PRIOR, *LINEAR]
 every_head = pytest.mark.parametrize("options", ALL_HEADS, ids=str)
 
 

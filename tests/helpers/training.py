@@ -18,6 +18,7 @@ from safetensors.torch import save_file
 
 import holobind as hb
 from holobind import metrics
+from holobind._processes import ALONE
 from holobind.data.batches import TokenExamples
 from holobind.networks import FC, AttentionLstm, XmlCnn
 from holobind.training import loop
@@ -35,12 +36,13 @@ def data():
     return hb.data.synthetic("bibtex", scale=0.1, seed=3).train
 
 
-def model(split, what="fc", dropout=0.2):
+def model(split, what="fc", dropout=0.2, shards=ALONE):
     features, labels = split.X.shape[1], split.Y.shape[1]
     if what == "bce":
         network, head = FC(features, (24,), dropout=dropout, seed=1), hb.LinearHead(24, labels, seed=1)
     elif what == "linear_skip":
-        network = FC(features, (24,), 16, linear_skip=True, dropout=dropout, feature_dropout=dropout, seed=1)
+        small = {"dropout": dropout, "feature_dropout": dropout, "seed": 1, "shards": shards}
+        network = FC(features, (24,), 16, linear_skip=True, **small)
         head = hb.HolographicHead(None, labels, 16, seed=1)
     elif what in ("cnn", "lstm"):
         small = {"embedding_dim": 8, "dropout": dropout, "embedding_dropout": dropout, "seed": 1}
@@ -52,7 +54,7 @@ def model(split, what="fc", dropout=0.2):
     elif what == "linear":
         network, head = FC(features, (), 16, seed=1), hb.HolographicHead(None, labels, 16, seed=1)
     else:
-        network = FC(features, (24, 24), dropout=dropout, seed=1)
+        network = FC(features, (24, 24), dropout=dropout, seed=1, shards=shards)
         head = hb.HolographicHead(24, labels, 16, loss="query", seed=1)
     order = np.random.default_rng(2).permutation(labels) if what == "fc" else None
     return hb.Model(network, head, metrics.frequencies(split.Y), label_order=order)

@@ -15,6 +15,7 @@ from scipy.sparse import csr_array
 from holobind._threads import num_threads
 from holobind.errors import OptionError, ShapeError
 from holobind.ridge_knn import label_tree
+from holobind.ridge_knn._tree_kernels import SCAN_FACTOR
 from holobind.ridge_knn.fit_label_tree import fit_label_tree
 from holobind.ridge_knn.label_tree import MAX_LEVELS, MIN_LOG_PROBABILITY, N_FOUND, LabelTree, search_trees
 
@@ -75,6 +76,22 @@ def test_a_search_finds_products_over_paths_and_with_a_full_beam_all_of_them(see
         assert (scores[row][~known] == -np.inf).all()
         if beam == 1000:
             assert set(labels[row][known].tolist()) == set(tree.leaf_labels.tolist())
+
+
+def test_tables_scans_and_binary_searches_of_a_parents_features_give_the_same_bits(monkeypatch):
+    tree, rows = deepcopy(fitted()), rare_words(n=60, seed=4)[0].toarray()
+    rows[:30] = np.where(np.arange(rows.shape[1]) == rows[:30].argmax(1)[:, None], rows[:30], 0)  # one feature a row
+    sizes, X = np.diff(tree.feature_offsets.numpy()), csr_array(rows)
+    assert sizes.max() > SCAN_FACTOR >= sizes.max() / np.diff(X.indptr).max()  # so both ways without tables are taken
+    monkeypatch.setattr(label_tree, "MAX_TABLE_BYTES", 0)
+    without = tree.search(X)
+    assert not len(tree._parents_with_tables())
+    tree._arrays = None
+    monkeypatch.setattr(label_tree, "MAX_TABLE_BYTES", 2**27)
+    monkeypatch.setattr(label_tree, "TABLE_FACTOR", tree.n_features)
+    assert len(tree._parents_with_tables()) == (sizes > 0).sum()
+    for one, other in zip(tree.search(X), without, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_of_more_leaves_than_wanted_the_best_are_found(monkeypatch):

@@ -89,8 +89,31 @@ def test_what_does_not_fit_is_left_out_and_the_weights_must_fit(folder):
     many = SimpleNamespace(shape=(1, 50), indptr=np.array([0, 10**8]))
     small = plan_memory(10**9, many, 64, config)
     assert small.config.knn_weight == 0 and small.config.label_trees == 0 and "kNN step" in small.notes[0]
+    updatable = plan_memory(
+        10**9, SimpleNamespace(shape=(10**6, 50), indptr=np.array([0, 10])), 512, ModelConfig(update=True)
+    )
+    assert updatable.config.update is False and "an update needs takes about 2.0 GB" in updatable.notes[0]
+    assert plan_memory(10**9, X, 64, ModelConfig(update=True)).config.update
     with pytest.raises(OptionError, match=r"give at least 0\.9\dGB, or take a smaller dim"):
         plan_memory(5 * 10**8, X, 500_000, config)
+
+
+def test_texts_in_files_train_the_model_of_texts_in_memory(tmp_path, capsys):
+    path = tmp_path / "train.jsonl"
+    generator = np.random.default_rng(0)
+    rows = generator.integers(0, 30, (300, 5)).tolist()
+    lines = [{"text": " ".join(f"word{i} and{i}" for i in row), "labels": [f"label {row[0]}"]} for row in rows]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    code, printed, _ = run(capsys, "train", path, "--memory", "1GB", "--out", tmp_path / "b.safetensors", "--json")
+    found = json.loads(printed)
+    assert code == 0 and found["notes"][0].startswith("tf-idf of 300 texts in one pass: ")
+    bounded = hb.load(tmp_path / "b.safetensors")
+    dataset = hb.data.load(path)
+    config, memory = ModelConfig(), hb.TrainConfig(memory="1GB")
+    alone = hb.learn(dataset.train, config, memory, label_names=dataset.label_names, tfidf=dataset.tfidf)
+    for name, tensor in alone.network.state_dict().items():
+        assert torch.equal(tensor, bounded.network.state_dict()[name]), name
+    assert bounded.label_names == alone.label_names and bounded.tfidf.words == alone.tfidf.words
 
 
 def test_the_command_takes_a_memory(folder, tmp_path, capsys):

@@ -77,3 +77,13 @@ def test_nothing_touched_changes_nothing():
     weight.grad = torch.sparse_coo_tensor(torch.zeros(1, 0).long(), torch.zeros(0, D), (N, D), check_invariants=True)
     adam.step()
     assert (weight == 1).all()
+
+
+def test_the_update_by_operations_runs_on_the_meta_device():
+    """It reads no value, so it runs on any device; the compiled update is for the CPU alone."""
+    weight, mean = torch.empty(N, D, device="meta"), torch.empty(N, D, device="meta")
+    square, steps, rows = (torch.empty(n, device="meta") for n in (N, N, 7))
+    optimiser.update_by_operations(
+        rows.long(), torch.empty(7, D, device="meta"), weight, mean, square, steps, 0.1, 0.9, 0.999, 1e-8
+    )
+    assert weight.is_meta and weight.shape == (N, D)

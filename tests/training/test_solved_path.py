@@ -108,7 +108,7 @@ def test_votes_are_an_option_of_every_loss(split, loss):
 def test_text_networks_vote_by_their_tokens():
     words = ["red apple pie", "green pear", "red apple", "sour green pear pie"] * 10
     Y = csr_array(np.eye(4, dtype=np.float32)[[0, 1, 0, 1] * 10])
-    config = hb.ModelConfig(network="cnn", embedding_dim=4, filters=2, hidden=(4,), knn_weight=50.0)
+    config = hb.ModelConfig(network="cnn", loss="softmax", embedding_dim=4, filters=2, hidden=(4,), knn_weight=50.0)
     found = hb.learn(Split(csr_array((40, 0), dtype=np.float32), Y, words), config, hb.TrainConfig(epochs=1))
     assert found.top_k(["red apple", "green pear"], 1)[1][:, 0].tolist() == [0, 1]
 
@@ -118,6 +118,6 @@ def test_options_that_do_not_belong_together_are_refused():
         with pytest.raises(OptionError, match="knn_weight belongs to"):
             hb.ModelConfig(knn_weight=1.0, **options)
     with pytest.raises(OptionError, match="label_trees belong to"):
-        hb.ModelConfig(network="lstm", label_trees=1)
+        hb.ModelConfig(network="lstm", loss="softmax", label_trees=1)
     with pytest.raises(OptionError, match="fixed label vectors"):
         hb.ModelConfig(network="fc", loss="squares", trainable=("labels",))

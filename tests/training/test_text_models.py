@@ -71,7 +71,9 @@ def test_it_reads_python_code_far_better_than_by_label_frequency(calls, network)
 
 
 @every_network
-@pytest.mark.parametrize("options", [{}, {"loss": "query"}, {"head": "linear"}, {"tokenizer": "bpe"}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{}, {"loss": "softmax"}, {"loss": "query"}, {"head": "linear"}, {"tokenizer": "bpe"}], ids=str
+)
 def test_a_loaded_model_is_the_saved_one(few, tmp_path, network, options):
     model = tiny(few, network, max_tokens=7, epochs=1, **options)
     model.save(tmp_path / "m")
@@ -140,7 +142,7 @@ def test_word_vectors_are_where_training_starts(few, tmp_path, monkeypatch):
     (tmp_path / "v").write_text("return 1 2 3 4\nthe 5 6 7 8\n")
     model = tiny(few, "cnn", word_vectors=tmp_path / "v", embedding_dim=None)
     at = model.tokenizer.tokens.index("the")
-    assert model.network.embedding.weight[at].tolist() == [5, 6, 7, 8]
+    assert model.network.deep.embedding.weight[at].tolist() == [5, 6, 7, 8]
     assert model.metadata["config"]["word_vectors"] == str(tmp_path / "v")
     json.dumps(model.metadata)
     with pytest.raises(hb.DataError, match=r"v:1: expected a word and 6 numbers"):
@@ -173,7 +175,7 @@ REFUSED = [
 
 @pytest.fixture(scope="module")
 def subword_model(few):
-    return tiny(few, "cnn", tokenizer="bpe", vocab_size=400, epochs=1)
+    return tiny(few, "cnn", loss="softmax", tokenizer="bpe", vocab_size=400, epochs=1)
 
 
 @pytest.mark.parametrize("number", range(len(REFUSED)))
@@ -181,6 +183,33 @@ def test_a_hostile_tokenizer_is_refused_in_one_line(subword_model, tmp_path, num
     change, message = REFUSED[number]
     with pytest.raises(hb.FileError, match=message) as caught:
         hb.load(hostile(tmp_path / "m", subword_model, change))
+    assert "\n" not in str(caught.value)
+
+
+REFUSED_BESIDE = [
+    (setting("network", "deep", "class", to="fc"), "deep is one of cnn, lstm; got 'fc'"),
+    (setting("network", "deep", "class", to="wide_and_deep"), "deep is one of cnn, lstm"),
+    (setting("network", "deep", to=3), "AttributeError|TypeError"),
+    (setting("network", "deep", "vocab_size", to=10**12), "does not fit a network of 1000000000000 tokens"),
+    (setting("network", "deep", "widths", to=[2] * 999), "more layers than it has weights"),
+    (setting("network", "n_features", to=10**12), "words for a network of 1000000000000 features"),
+    (setting("network", "out_features", to=10**12), "shape"),
+    (setting("network", "n_features", to=None), "words for a network of None features"),
+    (without("tfidf"), None),  # of a file of 0.1: prefixes of words tell the analyzer
+    (lambda header, tensors: (tensors.pop("words"), tensors.pop("idf")), "features of texts|has no words"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(REFUSED_BESIDE)))
+def test_a_hostile_network_on_features_and_tokens_is_refused_in_one_line(few, tmp_path, number):
+    change, message = REFUSED_BESIDE[number]
+    model = tiny(few, "cnn", epochs=1, knn_weight=0, label_trees=0)
+    path = hostile(tmp_path / "m", model, change)
+    if message is None:
+        hb.load(path)
+        return
+    with pytest.raises(hb.FileError, match=message) as caught:
+        hb.load(path)
     assert "\n" not in str(caught.value)
 
 
@@ -196,7 +225,7 @@ def test_the_estimator_reads_texts_and_comes_back_from_its_file(few, tmp_path, n
     labels = [set(np.flatnonzero(row).tolist()) or {0} for row in few.Y.toarray()]
     clf = hb.HolographicClassifier(network=network, text=True, **TINY | {"validation_fraction": 0.2})
     clf.fit(few.texts, labels)
-    assert isinstance(clf.model_.network, XmlCnn if network == "cnn" else AttentionLstm)
+    assert isinstance(clf.model_.network.deep, XmlCnn if network == "cnn" else AttentionLstm)
     clf.save(tmp_path / "m")
     found = hb.HolographicClassifier.load(tmp_path / "m")
     assert found.get_params() == clf.get_params() and found.predict(few.texts) == clf.predict(few.texts)

@@ -95,6 +95,14 @@ LabelNames = Annotated[
         show_default=False,
     ),
 ]
+GroupField = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Field with the group of each training row: whole groups are held out.",
+        rich_help_panel=FIELDS,
+    ),
+]
 LabelText = Annotated[
     Path | None,
     typer.Option(

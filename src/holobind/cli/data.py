@@ -19,6 +19,7 @@ from holobind.cli.arguments import (
     print_description,
 )
 from holobind.cli.terminal import print_json, progress
+from holobind.errors import OptionError
 
 if TYPE_CHECKING:
     from holobind.data import Dataset
@@ -181,6 +182,15 @@ def make_synthetic(
     scale: Annotated[
         float, typer.Option("--scale", help="Factor for the number of points, features and labels.")
     ] = 1.0,
+    points: Annotated[
+        int | None,
+        typer.Option("--points", help="Training points, in place of --scale: drawn and written in blocks, as xml."),
+    ] = None,
+    features: Annotated[int | None, typer.Option("--features", help="With --points: the number of features.")] = None,
+    labels: Annotated[int | None, typer.Option("--labels", help="With --points: the number of labels.")] = None,
+    features_per_point: Annotated[
+        int | None, typer.Option("--features-per-point", help="With --points: features of a point, on average.")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the random generator.")] = 0,
     out: Annotated[Path | None, typer.Option("--out", help="The new directory. [default: synthetic-NAME]")] = None,
     to: To = "xml",
@@ -195,9 +205,34 @@ def make_synthetic(
         holobind data make synthetic eurlex-4k
 
         holobind data make synthetic amazon-670k --scale 0.1 --to npz --out big
+
+        holobind data make synthetic amazon-670k --points 10000000 --features 1000000 --features-per-point 10
     """
     from holobind import data
 
+    if points is not None:
+        if scale != 1 or to != "xml" or compression:
+            raise OptionError("--points is in place of --scale, and writes plain xml; leave out the other options")
+        folder = out or Path(f"synthetic-{name.lower()}")
+        with progress() as on_progress:
+            found = data.write_synthetic(
+                name,
+                folder,
+                points=points,
+                features=features,
+                labels=labels,
+                features_per_point=features_per_point,
+                seed=seed,
+                on_progress=on_progress,
+            )
+        if as_json:
+            print_json({"path": str(folder), **found})
+        else:
+            counts = f"{found['train']} training points, {found['test']} test points"
+            typer.echo(f"{folder}: {counts}, {found['features']} features, {found['labels']} labels")
+        return
+    if any(value is not None for value in (features, labels, features_per_point)):
+        raise OptionError("--features, --labels and --features-per-point go with --points")
     with progress() as on_progress:
         dataset = data.synthetic(name, scale=scale, seed=seed, on_progress=on_progress)
         folder = out or Path(dataset.name)

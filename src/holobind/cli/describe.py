@@ -48,12 +48,11 @@ def description(model: Model) -> dict[str, Any]:
 def table(described: dict[str, Any]) -> Table:
     """A table of a `description` to which the "path" and "bytes" of the model's file were added."""
     metadata = described["metadata"]
-    n_inputs = described["features"] or described["vocabulary"] or 0
     n_linear = described["linear output layer"]
     fewer_outputs, fewer_parameters = described["output layer smaller by"], described["network smaller by"]
     rows = {
         "model": described["summary"],
-        "inputs": f"texts, {n_inputs:,} tokens" if described["vocabulary"] else _features(described),
+        "inputs": _inputs(described),
         "labels": f"{described['labels']:,}, most frequent: {', '.join(map(str, described['most frequent labels']))}",
         "allowed labels": None
         if described["allowed labels"] == described["labels"]
@@ -90,6 +89,14 @@ def _label_text(described: dict[str, Any]) -> str | None:
         f"{texts['texts']:,} texts; weight {texts['weight']:g}, half of it at {texts['half_rows']:g} rows{embeddings}; "
         f"{described['labels without rows']:,} labels without rows, at most {texts['zero_labels']} of them in a row"
     )
+
+
+def _inputs(described: dict[str, Any]) -> str:
+    """What a model reads, in one line of text."""
+    if not described["vocabulary"]:
+        return _features(described)
+    tokens = f"{described['vocabulary']:,} tokens"
+    return f"{_features(described)}, and {tokens}" if described["features"] else f"texts, {tokens}"
 
 
 def _features(described: dict[str, Any]) -> str:
@@ -166,6 +173,9 @@ def notes(metadata: dict[str, Any]) -> list[str]:
     ridge, training, held_out = (metadata.get(name) for name in ("ridge", "training", "held_out"))
     if isinstance(ridge, dict):
         found += _ridge_notes(ridge)
+    text = metadata.get("text")
+    if isinstance(text, dict) and "streamed" in text:
+        found.append(str(text["streamed"])[:200])
     if isinstance(left_out := metadata.get("memory notes"), list):
         found += [f"with this --memory, {str(note)[:200]}" for note in left_out[:3]]
     if isinstance(training, dict) and training["history"]:
@@ -175,7 +185,8 @@ def notes(metadata: dict[str, Any]) -> list[str]:
         if held_out["groups"] is None:
             found.append(
                 f"{share} of rows have a near-duplicate: on new data that has none, scores will be lower than the "
-                "estimate, and other settings may be better; pass groups, so that families of rows are held out as one"
+                "estimate, and other settings may be better; pass groups (--group-field), so that families "
+                "of rows are held out as one"
             )
         else:
             found.append(f"{share} of rows have a near-duplicate in another group: larger groups may be needed")

@@ -279,7 +279,7 @@ class _LineParser:
         self.format, self.source, self.reads_texts = format, source, model.reads_texts
         self.options = options
         self.layout: Layout | None = None  # of JSON lines
-        self.n_features = model.network.n_features or 0
+        self.n_features = 0 if model.tokenizer is not None else model.network.n_features or 0
         if format == "text":
             _check_reads_texts(model)
         if format == "xml" and not self.n_features:

@@ -12,6 +12,7 @@ from holobind._files import atomic_write, write_errors
 from holobind.cli.arguments import (
     Data,
     Format,
+    GroupField,
     Json,
     LabelField,
     LabelLanguage,
@@ -67,6 +68,7 @@ def train(
     text_field: TextField = None,
     label_field: LabelField = None,
     label_separator: LabelSeparator = None,
+    group_field: GroupField = None,
     label_names: LabelNames = None,
     label_text: LabelText = None,
     label_language: LabelLanguage = None,
@@ -104,9 +106,11 @@ def train(
     import holobind as hb
     from holobind.cli import plots
     from holobind.cli.describe import file_size, metric_summary, notes, summary, validation, validation_text
-    from holobind.data.formats import input_files
+    from holobind.data.formats import input_files, training_table
     from holobind.data.label_texts import read_label_texts, with_label_texts
+    from holobind.data.tables import TableOptions, read_field
     from holobind.data.text_files import read_lines
+    from holobind.ridge_knn.fit_checkpoint import remove_checkpoint
 
     config, train_config = split_options({name: _parse(OPTIONS[name], value) for name, value in options.items()})
     checkpoint = Path(f"{out}.checkpoint")
@@ -115,10 +119,18 @@ def train(
         outputs["the checkpoint"] = checkpoint
     inputs = input_files(data) + [Path(file) for file in (config.word_vectors, groups, label_text) if file]
     began = time.perf_counter()
+    if checkpoint.exists() and checkpoint.is_dir() != config.closed_form:
+        kind = "a network" if config.closed_form else "the closed form"
+        raise FileError(f"{checkpoint} belongs to an interrupted run of {kind}; finish that run, or remove it")
     with claim_outputs(outputs, inputs), progress() as report:
-        if checkpoint.exists() and not resume and not config.closed_form:
+        if checkpoint.exists() and not resume:
             raise FileError(f"{checkpoint} belongs to an interrupted run; continue it with --resume, or remove it")
+        if groups is not None and group_field is not None:
+            raise OptionError("--groups and --group-field both give the groups of rows; take one of them")
         group_names = None if groups is None else read_lines(groups, max_uncompressed)
+        if group_field is not None:
+            table = TableOptions.of(format=format, text_field=text_field, label_field=label_field)
+            group_names = read_field(training_table(data), group_field, table, max_uncompressed)
         if label_language is not None and label_text is None:
             raise OptionError("--label-language is that of --label-text, which is not given")
         texts = None if label_text is None else read_label_texts(label_text, label_language, max_uncompressed)
@@ -136,8 +148,8 @@ def train(
         )
         if group_names is not None and len(group_names) != len(dataset.train):
             raise DataError(
-                f"{groups} has {len(group_names):,} lines, and the data has {len(dataset.train):,} training rows; "
-                "give the group of each row in a line of its own"
+                f"{groups or group_field} has {len(group_names):,} lines, and the data has {len(dataset.train):,} "
+                "training rows; give the group of each row in a line of its own"
             )
         print_description(dataset)
         matched = None
@@ -168,7 +180,9 @@ def train(
                 groups=group_names,
                 label_texts=None if matched is None else matched.texts,
             )
-        except TrainingInterrupted as stopped:
+        except (TrainingInterrupted, KeyboardInterrupt) as stopped:
+            if not checkpoint.exists():
+                raise
             raise interrupted(
                 f"stopped; {checkpoint} holds the run: repeat the command with --resume to continue"
             ) from stopped
@@ -187,7 +201,9 @@ def train(
         model.save(out)
         if plot:
             plots.curves(model.metadata, plot)
-        if not config.closed_form:
+        if config.closed_form:
+            remove_checkpoint(checkpoint)
+        else:
             checkpoint.unlink(missing_ok=True)
         seconds = {"in all": round(time.perf_counter() - began, 2), **model.metadata["timings"]}
         if timings:

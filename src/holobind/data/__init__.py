@@ -8,6 +8,7 @@ dataset.train.X, dataset.train.Y, dataset.test, dataset.label_names
 
 from holobind.data.dataset import Dataset, Split
 from holobind.data.formats import FORMATS, READ_FORMATS, load
+from holobind.data.large_synthetic import write_synthetic
 from holobind.data.python_calls import python_calls
 from holobind.data.registry import PUBLISHED, Published, download, fetch, published
 from holobind.data.statistics import first_rows, paper_table, plot, statistics
@@ -35,4 +36,5 @@ __all__ = [
     "statistics",
     "synthetic",
     "write",
+    "write_synthetic",
 ]

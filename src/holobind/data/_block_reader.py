@@ -139,10 +139,9 @@ class _Reader:
         self.header: tuple[int, int, int] | None = None
         self.limit_source = "the first line of the file says"
         self.max_ids = MAX_IDS  # features or labels that a file without a header may have
-        self.labels, self.ids, self.values = (
-            ArrayBuilder(dtype, spill_dir) for dtype in (np.int32, np.int32, np.float32)
+        self.labels, self.ids, self.values, self.label_counts, self.id_counts = (
+            ArrayBuilder(dtype, spill_dir) for dtype in (np.int32, np.int32, np.float32, np.int32, np.int32)
         )
-        self.label_counts, self.id_counts = ArrayBuilder(np.int32), ArrayBuilder(np.int32)
         self.n_lines = self.n_empty_lines = self.n_bytes = 0
         self.max_label = self.max_feature = -1
 
@@ -221,9 +220,9 @@ class _Reader:
         arrays = {
             "X_data": self.values.build(),
             "X_indices": self.ids.build(),
-            "X_indptr": _indptr(self.id_counts.build()),
+            "X_indptr": self.id_counts.build_offsets(),
             "Y_indices": self.labels.build(),
-            "Y_indptr": _indptr(self.label_counts.build()),
+            "Y_indptr": self.label_counts.build_offsets(),
         }
         return split_from_arrays(arrays, (n_points, n_features, n_labels))
 
@@ -337,12 +336,6 @@ def read_counts(header: re.Match[bytes]) -> tuple[int, int, int]:
 
 def _id_limit_hint(limit: int) -> str:
     return f"a file of this size may have {limit}; --max-uncompressed 2GB (in Python: max_uncompressed) raises that"
-
-
-def _indptr(counts: NDArray[np.int32]) -> NDArray[np.int64]:
-    ends = np.zeros(len(counts) + 1, np.int64)
-    np.cumsum(counts, out=ends[1:])
-    return ends
 
 
 def nearest_float32(text: str) -> np.float32:

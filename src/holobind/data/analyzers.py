@@ -15,7 +15,7 @@ gives the features of a run:
 
 import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from itertools import chain
 
@@ -38,7 +38,6 @@ CHAR_NGRAMS = (3, 4, 5)  # of other scripts, with a blank at both ends of the ru
 SYLLABLES_PER_WORD, LETTERS_PER_WORD = 2, 5  # about; to say how long a text is
 
 MAX_MEAN_WORD_LETTERS = 18  # words of a longer mean length are sentences whose blanks were lost
-MAX_TEXTS_TO_CHOOSE = 20_000
 
 PLAIN_RUN = re.compile(r"\w{2,}")  # texts come without underscores, which is faster than excluding them
 
@@ -107,12 +106,14 @@ def n_words(run: str, analyzer: str) -> int:
     return max(1, len(run) // LETTERS_PER_WORD) if is_unspaced(run) or len(run) > MAX_MEAN_WORD_LETTERS else 1
 
 
-def choose_analyzer(texts: Sequence[str]) -> str:
+def choose_analyzer(texts: Iterable[str]) -> str:
     """ "char" where words are too long to be words, else "word". Scripts that do not separate words do not count."""
-    step = max(1, len(texts) // MAX_TEXTS_TO_CHOOSE)
-    found = chain.from_iterable(runs(text, "word") for text in texts[::step])
-    lengths = [len(word) for word in found if not is_unspaced(word)]
-    return "char" if lengths and sum(lengths) > MAX_MEAN_WORD_LETTERS * len(lengths) else "word"
+    found = chain.from_iterable(runs(text, "word") for text in texts)
+    n_letters = n_found = 0
+    for word in found:
+        if not is_unspaced(word):
+            n_letters, n_found = n_letters + len(word), n_found + 1
+    return "char" if n_letters > MAX_MEAN_WORD_LETTERS * n_found else "word"
 
 
 def prefix(word: str) -> str:

@@ -64,6 +64,16 @@ class TokenBatch(NamedTuple):
         return TokenBatch(*(tensor.to(device, non_blocking=True) for tensor in self))
 
 
+class TextBatch(NamedTuple):
+    """Texts as rows of features and as token ids."""
+
+    features: SparseBatch
+    tokens: TokenBatch
+
+    def to(self, device: torch.device) -> "TextBatch":
+        return TextBatch(self.features.to(device), self.tokens.to(device))
+
+
 class SparseExamples:
     """The rows of a CSR matrix, which may be mapped from a file larger than memory.
 
@@ -125,6 +135,28 @@ class TokenExamples:
         ids = np.full((len(lengths), lengths.max(initial=0)), PADDING, np.int64)
         ids[np.arange(ids.shape[1]) < lengths[:, None]] = self.ids[at]
         return TokenBatch(torch.from_numpy(ids), torch.from_numpy(lengths))
+
+
+@dataclass(frozen=True, eq=False)
+class TextExamples:
+    """Texts as rows of features and as token ids, for a network that reads both."""
+
+    features: SparseExamples
+    tokens: TokenExamples
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def sizes(self) -> IntArray:
+        return self.tokens.sizes
+
+    def empty_rows(self) -> NDArray[np.bool_]:
+        """Shapes: -> (texts)"""
+        return self.features.empty_rows() & self.tokens.empty_rows()
+
+    def batch(self, rows: RowIndex) -> TextBatch:
+        return TextBatch(self.features.batch(rows), self.tokens.batch(rows))
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,8 +9,8 @@ intent: who can write the file can compute it, so callers check the arrays, too.
 
 A cache is never the cause of an error: where it cannot be written it is skipped, with one line on stderr.
 
-Arrays can be memory-mapped instead of read. The digest is then checked in one pass over the file, which keeps 1/512 of
-it in memory. Changes of the file after that pass are not noticed.
+Arrays can be memory-mapped instead of read. The digest is then checked in one pass over the file, in chunks. Changes of
+the file after that pass are not noticed. Arrays that are mapped from another file are written chunk by chunk, too.
 """
 
 import hashlib
@@ -19,6 +19,7 @@ import logging
 import os
 import stat
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holobind._files import atomic_write
+from holobind.data.csr import release_array
 from holobind.errors import FileError
 
-MAGIC = b"holobind cache 2"
+MAGIC = b"holobind cache 3"
 MAX_JSON_BYTES = 1 << 20
 WHOLE_HASH_BYTES = 4 << 20  # up to which the fingerprint hashes all of a file
 END_BYTES = 1 << 16  # hashed at each end of a larger file
@@ -36,9 +38,9 @@ SAMPLE_BYTES = 1 << 12  # length of each sample between the ends
 N_SAMPLES = 64
 CHECKSUM_COLUMNS = 512  # 64-bit words in a row of the checksum's table
 CHECKSUM_ROW_BYTES = 8 * CHECKSUM_COLUMNS
-CHECKSUM_CHUNK_BYTES = CHECKSUM_ROW_BYTES << 10  # read at a time when the checksum of a file is computed
+CHECKSUM_CHUNK_BYTES = CHECKSUM_ROW_BYTES << 10  # read or written at a time
 MAX_NAME_LETTERS = 40  # of the source in the name of its cache file; a name has at most 255 bytes
-ALLOWED_DTYPES = {"<i4", "<i8", "<f4"}
+ALLOWED_DTYPES = {"|u1", "<i4", "<i8", "<f4"}
 Arrays = dict[str, NDArray[Any]]
 _said = False  # that the cache is skipped
 
@@ -152,13 +154,13 @@ def read(path: Path, key: dict[str, Any], *, memory_map: bool = False) -> tuple[
             for name, dtype, n in header["arrays"]:
                 if memory_map and n:  # an empty array cannot be mapped
                     start, size = file.tell(), n * np.dtype(dtype).itemsize
-                    total.update(_checksum_of_file(file, size))
+                    total.update(_checksum_of(_file_chunks(file, size)))
                     arrays[name] = np.memmap(file, dtype, "r", start, (n,))
                     file.seek(start + size)
                 else:
                     arrays[name] = np.empty(n, dtype)
                     _read_into(file, arrays[name].view(np.uint8))
-                    total.update(_checksum(arrays[name].view(np.uint8)))
+                    total.update(_checksum(arrays[name]))
         return (header["metadata"], arrays) if digest == total.digest() else None
     except (OSError, EOFError, ValueError, KeyError, TypeError, MemoryError, RecursionError):
         return None
@@ -187,7 +189,8 @@ def write(path: Path, key: dict[str, Any], metadata: dict[str, Any], arrays: Arr
         with atomic_write(path, durable=False) as file:
             file.write(MAGIC + _digest(text, arrays) + len(text).to_bytes(8, "little") + text)
             for array in arrays.values():
-                file.write(array.view(np.uint8).data)
+                for chunk in _array_chunks(array):
+                    file.write(chunk.data)
     except (OSError, FileError) as error:
         skipped(error)
 
@@ -195,32 +198,44 @@ def write(path: Path, key: dict[str, Any], metadata: dict[str, Any], arrays: Arr
 def _digest(text: bytes, arrays: Arrays) -> bytes:
     total = hashlib.blake2b(text, digest_size=32)
     for array in arrays.values():
-        total.update(_checksum(array.view(np.uint8)))
+        total.update(_checksum(array))
     return total.digest()
 
 
-def _checksum(data: NDArray[np.uint8]) -> bytes:
-    """Sums along the rows and the columns of the data as a table with rows of 4 KB, followed by the incomplete row.
+def _checksum(array: NDArray[Any]) -> bytes:
+    return _checksum_of(_array_chunks(array))
+
+
+def _checksum_of(chunks: Iterable[NDArray[np.uint8]]) -> bytes:
+    """A hash of sums along the rows and the columns of data as a table with rows of 4 KB, and of the incomplete row.
 
     A change of one word changes a row sum, and an exchange of two words changes a row sum or a column sum. The sums run
     at the speed of memory, which no hash of the standard library does.
     """
-    whole = len(data) // CHECKSUM_ROW_BYTES * CHECKSUM_ROW_BYTES
-    table = data[:whole].view(np.uint64).reshape(-1, CHECKSUM_COLUMNS)
-    return table.sum(0).tobytes() + table.sum(1).tobytes() + data[whole:].tobytes()
-
-
-def _checksum_of_file(file: Any, size: int) -> bytes:
-    """`_checksum` of the next `size` bytes of a file, read in chunks into one buffer."""
-    column_sums, row_sums = np.zeros(CHECKSUM_COLUMNS, np.uint64), []
-    buffer = np.empty(CHECKSUM_CHUNK_BYTES, np.uint8)
-    rest = b""
-    for start in range(0, size, CHECKSUM_CHUNK_BYTES):
-        chunk = buffer[: min(CHECKSUM_CHUNK_BYTES, size - start)]
-        _read_into(file, chunk)
+    digest = hashlib.blake2b(digest_size=32)
+    column_sums, rest = np.zeros(CHECKSUM_COLUMNS, np.uint64), b""
+    for chunk in chunks:
         whole = len(chunk) // CHECKSUM_ROW_BYTES * CHECKSUM_ROW_BYTES
         table = chunk[:whole].view(np.uint64).reshape(-1, CHECKSUM_COLUMNS)
         column_sums += table.sum(0)
-        row_sums.append(table.sum(1).tobytes())
+        digest.update(table.sum(1).tobytes())
         rest = chunk[whole:].tobytes()
-    return column_sums.tobytes() + b"".join(row_sums) + rest
+    digest.update(column_sums.tobytes() + rest)
+    return digest.digest()
+
+
+def _array_chunks(array: NDArray[Any]) -> Iterator[NDArray[np.uint8]]:
+    """The bytes of an array in chunks; where it is mapped from a file, the pages of each are released after it."""
+    data = array.view(np.uint8)
+    for start in range(0, len(data), CHECKSUM_CHUNK_BYTES):
+        yield data[start : start + CHECKSUM_CHUNK_BYTES]
+        release_array(data, start, start + CHECKSUM_CHUNK_BYTES)
+
+
+def _file_chunks(file: Any, size: int) -> Iterator[NDArray[np.uint8]]:
+    """The next `size` bytes of a file, in chunks that share one buffer."""
+    buffer = np.empty(CHECKSUM_CHUNK_BYTES, np.uint8)
+    for start in range(0, size, CHECKSUM_CHUNK_BYTES):
+        chunk = buffer[: min(CHECKSUM_CHUNK_BYTES, size - start)]
+        _read_into(file, chunk)
+        yield chunk

@@ -20,9 +20,10 @@ from holobind._types import CsrArray, FloatArray, IntArray, RowIndex
 from holobind.errors import DataError, DTypeError, ShapeError
 
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
-COUNTED_ENTRIES = 1 << 24  # at a time
+COUNTED_ENTRIES, COUNTED_ROWS = 1 << 22, 1 << 17  # at a time
 BLOCK_ENTRIES = 1 << 22  # of a mapped matrix, that are read before their pages are released
 MAX_BLOCK_ROWS = 1 << 16
+PAGES_AROUND_BYTES = max(1 << 16, mmap.PAGESIZE)  # that Linux maps at once
 CHECKED_FORMATS = ("csr", "csc", "bsr", "coo")  # arrays that compiled code converts; the others are checked as CSR
 
 
@@ -60,7 +61,7 @@ def checked_csr(X: Any, name: str, n_columns: int | None = None) -> CsrArray:
     data = rows.data if len(rows.data) == nnz else rows.data[:nnz]
     ids = rows.indices if len(rows.indices) == nnz else rows.indices[:nnz]
     checked = from_arrays(data, ids, rows.indptr, rows.shape, canonical=False)
-    if is_mapped(checked) and all(_ascend(checked, *block) for block in row_blocks(checked)):
+    if is_mapped(checked) and ids_ascend(checked):
         checked.has_sorted_indices = checked.has_canonical_format = True
     if not checked.has_canonical_format:
         checked = checked.copy()
@@ -98,11 +99,21 @@ def _check_offsets(indptr: NDArray[Any], n_rows: int, n_entries: int, name: str)
         raise DataError(
             f"{name}: its indptr has {indptr.dtype} of shape {indptr.shape}; {n_rows + 1} offsets are wanted"
         )
-    if indptr[0] != 0 or indptr[-1] > n_entries or (indptr[1:] < indptr[:-1]).any():
+    if indptr[0] != 0 or indptr[-1] > n_entries or _falls(indptr):
         raise DataError(
             f"{name}: its indptr must start at 0, never fall, and end at no more than the {n_entries} entries; "
             "build the matrix again"
         )
+
+
+def _falls(offsets: NDArray[Any]) -> bool:
+    """Whether an offset is below the one before it."""
+    for first in range(0, len(offsets), BLOCK_ENTRIES):
+        block = offsets[first : first + BLOCK_ENTRIES + 1]
+        if (block[1:] < block[:-1]).any():
+            return True
+        release_array(offsets, first, first + BLOCK_ENTRIES)
+    return False
 
 
 def _check_range(ids: NDArray[Any], n: int, name: str, axis: str = "column") -> None:
@@ -145,9 +156,13 @@ def canonical_csr(X: Any) -> CsrArray:
 
 
 def binary_labels(Y: CsrArray) -> CsrArray:
-    """Replace every entry that is not 0 by 1, in float32 and in canonical form."""
+    """Replace every entry that is not 0 by 1, in float32 and in canonical form; no copy of what is so already."""
     Y = canonical_csr(Y)
-    return from_arrays(np.ones(Y.nnz, np.float32), Y.indices, Y.indptr, Y.shape)
+    if Y.dtype == np.float32 and min_max(Y.data) == (1, 1):
+        return Y
+    # The ones of a matrix in a file take no memory: all of them are one value.
+    ones = np.broadcast_to(np.float32(1), Y.nnz) if is_mapped(Y) else np.ones(Y.nnz, np.float32)
+    return from_arrays(ones, Y.indices, Y.indptr, Y.shape)
 
 
 def normalise_rows(X: CsrArray) -> CsrArray:
@@ -194,10 +209,15 @@ def normalise_rows_unchecked(X: CsrArray, square_dtype: DTypeLike = np.float64) 
 
 def column_counts(X: CsrArray, rows: RowIndex | None = None) -> IntArray:
     """The number of entries in each column, of some rows or of all, in little memory.  Shapes: (n, f) -> (f)"""
-    ids = X.indices if rows is None else X.indices[row_entries(X.indptr, rows)[0]]
     total = np.zeros(X.shape[1], np.int64)
-    for first in range(0, len(ids), COUNTED_ENTRIES):  # numpy makes int64 of what it counts
-        total += np.bincount(ids[first : first + COUNTED_ENTRIES], minlength=X.shape[1])
+    if rows is not None:
+        for first in range(0, len(rows), COUNTED_ROWS):
+            entries, _ = row_entries(X.indptr, rows[first : first + COUNTED_ROWS])
+            total += np.bincount(X.indices[entries], minlength=X.shape[1])
+        return total
+    for first in range(0, len(X.indices), COUNTED_ENTRIES):  # numpy makes int64 of what it counts
+        total += np.bincount(X.indices[first : first + COUNTED_ENTRIES], minlength=X.shape[1])
+        release_array(X.indices, first, first + COUNTED_ENTRIES)
     return total
 
 
@@ -248,11 +268,13 @@ def row_range(X: CsrArray, first: int, last: int) -> tuple[NDArray[Any], NDArray
     return X.indptr[first : last + 1], X.indices, X.data
 
 
-def row_blocks(X: CsrArray, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:
+def row_blocks(
+    X: CsrArray, first: int = 0, last: int | None = None, max_entries: int | None = None
+) -> Iterator[tuple[int, int]]:
     """Ranges of rows with at most BLOCK_ENTRIES entries, unless a row has more; pages of each are released after it."""
     last = X.shape[0] if last is None else last
     while first < last:
-        wanted = int(X.indptr[first]) + BLOCK_ENTRIES
+        wanted = int(X.indptr[first]) + (max_entries or BLOCK_ENTRIES)
         end = int(np.searchsorted(X.indptr[first + 1 : min(last, first + MAX_BLOCK_ROWS) + 1], wanted, "right"))
         end = min(last, first + max(1, end))
         yield first, end
@@ -267,8 +289,10 @@ def is_mapped(X: CsrArray) -> bool:
 
 def release_pages(X: CsrArray, first: int, last: int) -> None:
     """Let the system take back the memory of the rows first to last, where they are mapped from a file."""
+    start, end = int(X.indptr[first]), int(X.indptr[last])
     for array in (X.indices, X.data):
-        _release(array, int(X.indptr[first]), int(X.indptr[last]))
+        release_array(array, start, end)
+    release_array(X.indptr, first, last)
 
 
 def min_max(array: NDArray[Any]) -> tuple[Any, Any]:
@@ -279,8 +303,13 @@ def min_max(array: NDArray[Any]) -> tuple[Any, Any]:
     for first in range(0, len(array), BLOCK_ENTRIES):
         block = array[first : first + BLOCK_ENTRIES]
         low, high = np.minimum(low, block.min()), np.maximum(high, block.max())
-        _release(array, first, first + len(block))
+        release_array(array, first, first + len(block))
     return low, high
+
+
+def ids_ascend(X: CsrArray) -> bool:
+    """Whether the ids of every row ascend, each once; in blocks, for the matrix may be mapped from a file."""
+    return all(_ascend(X, *block) for block in row_blocks(X))
 
 
 def _ascend(X: CsrArray, first: int, last: int) -> bool:
@@ -304,12 +333,16 @@ def _mapping(array: Any) -> Any:
     return array
 
 
-def _release(array: NDArray[Any], start: int, end: int) -> None:
+def release_array(array: NDArray[Any], start: int, end: int) -> None:
+    """Let the system take back the memory of some elements, where they are mapped from a file."""
+    end = min(end, len(array))
     mapping = _mapping(array)
     if mapping is None or not hasattr(mmap, "MADV_DONTNEED"):  # Windows has no madvise
         return
     address = np.frombuffer(mapping, np.uint8).ctypes.data
+    if end <= start:
+        return
     low, high = (array.ctypes.data - address + array.itemsize * at for at in (start, end))
-    low = -(-low // mmap.PAGESIZE) * mmap.PAGESIZE
-    if high - low >= mmap.PAGESIZE:
-        mapping.madvise(mmap.MADV_DONTNEED, low, high - low)
+    # A page that is read brings the pages around it: they are released as well, and read again if they are needed.
+    low = max(0, low // PAGES_AROUND_BYTES - 1) * PAGES_AROUND_BYTES
+    mapping.madvise(mmap.MADV_DONTNEED, low, min(high + PAGES_AROUND_BYTES, len(mapping)) - low)

@@ -1,5 +1,6 @@
 """The types Split and Dataset: sparse features and sparse labels for training and for testing, and their names."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -19,12 +20,12 @@ class Split:
 
     X      (points, features)  float32 CSR, canonical
     Y      (points, labels)    int32 CSR of ones, canonical
-    texts  one document per point, or None
+    texts  one document per point, or None; a list, or `MappedTexts`
     """
 
     X: CsrArray
     Y: CsrArray
-    texts: list[str] | None = None
+    texts: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         if self.X.shape[0] != self.Y.shape[0]:
@@ -87,7 +88,7 @@ class Dataset:
         return {"train": self.train} if self.test is None else {"train": self.train, "test": self.test}
 
     @property
-    def texts(self) -> dict[str, list[str]] | None:
+    def texts(self) -> dict[str, Sequence[str]] | None:
         """The documents of each split by its name; None unless every split has documents."""
         texts = {name: split.texts for name, split in self.splits.items() if split.texts is not None}
         return texts if len(texts) == len(self.splits) else None

@@ -34,6 +34,7 @@ from holobind.data.csr import from_label_ids, widen
 from holobind.data.dataset import Dataset, Split
 from holobind.data.files import uncompressed_name
 from holobind.data.npz import read_npz
+from holobind.data.table_cache import StoredRows, store_lines, store_table, store_texts_and_labels
 from holobind.data.tables import TABLE_FORMATS, Layout, TableOptions, find_format, read_table
 from holobind.data.tables.columnar import hugging_face_splits
 from holobind.data.tables.vocabulary import VOCABULARY_FILES, named_labels, read_vocabulary
@@ -67,16 +68,37 @@ class _RawSplit:
 
     fixed_shape   whether the file determines the number of features and labels
     label_names   the names of the labels of each point, where labels are names
+    stored        texts and label names that lie in files, instead of `label_names`
     layout        how a table was read; `description` says it in one line
     """
 
     X: CsrArray | None = None
     Y: CsrArray | None = None
     fixed_shape: bool = True
-    texts: list[str] | None = None
+    texts: Sequence[str] | None = None
     label_names: list[list[str]] | None = None
     layout: Layout | None = None
     description: str = ""
+    stored: StoredRows | None = None
+
+    @classmethod
+    def of(cls, stored: StoredRows) -> "_RawSplit":
+        return cls(texts=stored.texts, layout=stored.layout, description=stored.description, stored=stored)
+
+    @property
+    def named(self) -> bool:
+        """Whether labels are names."""
+        return self.label_names is not None or self.stored is not None
+
+    def distinct_names(self) -> set[str]:
+        if self.stored is not None:
+            return set(self.stored.label_names)
+        return {name for names in self.label_names or () for name in names}
+
+    def label_matrix(self, where: Path, ids: dict[str, int]) -> CsrArray:
+        if self.stored is not None:
+            return self.stored.label_matrix(where, ids)
+        return _label_matrix(where, self.label_names or [], ids)
 
 
 def load(
@@ -116,8 +138,9 @@ def load(
     label_names   a vocabulary file with the name of each label: lines <uri> TAB name, or CSV with uri and label_en
     preferred_text_field   text fields as `Dataset.layout` has them, which are taken where the table has all of them
     one_based     the ids of features and of labels in sparse text start at 1
-    memory_map    for sparse text that is larger than memory: the matrices stay in the cache file, read-only, and the
-                  operating system loads the pages that are used
+    memory_map    for data larger than memory: files are parsed into the cache in blocks; matrices and texts stay
+                  there, read-only, and the operating system loads the pages that are used. Features of texts go to a
+                  temporary file. Matrices in .npz files are read as a whole
     texts         read the texts of data that has features as well
     max_uncompressed   bytes to which a compressed file may expand; by default 100 times its size, and at least 64 MB.
                   It is also the number of features and of labels that a smaller file may have
@@ -148,6 +171,23 @@ def load(
         if test is not None:
             raise OptionError(f"{where} is a directory with its own test split; give two files, or the directory alone")
         return loader.load_directory(where, vocabulary)
+
+
+def training_table(path: str | Path) -> Path:
+    """The table with the training rows, of a path that `load` takes."""
+    where = _locate(path)
+    with _read_errors(where):
+        if not _exists(where):
+            raise DataError(f"{where}: no such file or directory")
+        if not where.is_dir() or find_format(where) is not None:
+            return where
+        for file in sorted(where.iterdir()):
+            if _role(file) in ("jsonl", "tsv", "table") and re.search(SPLIT_PATTERNS["train"], uncompressed_name(file)):
+                return file
+        folder = (hugging_face_splits(where) or {}).get("train", where / "train")
+        if folder.is_dir() and find_format(folder) is not None:
+            return folder
+    raise DataError(f"{where}: there is no table of training rows, which would have fields")
 
 
 def input_files(path: str | Path, test: str | Path | None = None) -> list[Path]:
@@ -246,6 +286,10 @@ class _Loader:
         chosen = self.table.format
         if chosen is None:
             chosen = find_format(path, self.max_uncompressed)
+        if chosen in TABLE_FORMATS and self.memory_map:
+            return _RawSplit.of(
+                store_table(path, chosen, self.table, self.max_uncompressed, like=like, labels_known=labels_known)
+            )
         if chosen in TABLE_FORMATS:
             table = read_table(path, chosen, self.table, self.max_uncompressed, like=like, labels_known=labels_known)
             return _RawSplit(
@@ -264,6 +308,8 @@ class _Loader:
         return _RawSplit(read_npz(X, False, self.max_uncompressed), read_npz(Y, True, self.max_uncompressed))
 
     def read_texts(self, texts: Path, labels: Path) -> _RawSplit:
+        if self.memory_map:
+            return _RawSplit.of(store_texts_and_labels(texts, labels, self.max_uncompressed))
         return _RawSplit(texts=self.read_lines(texts), label_names=read_label_names(labels, self.max_uncompressed))
 
     def read_lines(self, path: Path) -> list[str]:
@@ -335,7 +381,9 @@ class _Loader:
             return None
         if not self.texts or "texts" not in by_role:
             return found
-        return replace(found, texts=self.read_lines(by_role["texts"]))
+        path = by_role["texts"]
+        texts = store_lines(path, self.max_uncompressed) if self.memory_map else self.read_lines(path)
+        return replace(found, texts=texts)
 
     def read_split_files(self, files: list[Path]) -> dict[str, _RawSplit]:
         """The repository's small datasets: one file of all points, and for each split a file of point numbers from 1.
@@ -376,14 +424,14 @@ def _assemble(
 ) -> Dataset:
     """Turn label names into label ids and texts into features, and give all splits the same features and labels."""
     tfidf = None
-    if any(raw.label_names is not None for raw in found.values()):
+    if any(raw.named for raw in found.values()):
         if not found["train"].texts:
             raise DataError(f"{where}: there are no training points")
         if label_names is None:
-            label_names = sorted({name for raw in found.values() for names in raw.label_names or () for name in names})
+            label_names = sorted(set().union(*(raw.distinct_names() for raw in found.values())))
         label_ids = {name: i for i, name in enumerate(label_names)}
         for split_name, raw in found.items():
-            found[split_name] = replace(raw, Y=_label_matrix(where, raw.label_names or [], label_ids))
+            found[split_name] = replace(raw, Y=raw.label_matrix(where, label_ids))
     if any(raw.X is None for raw in found.values()):
         tfidf, X_train = Tfidf.fit(found["train"].texts or [])
         feature_names = tfidf.words

@@ -10,29 +10,27 @@ number of points includes the empty lines. `#` begins a comment. Ids start at 0,
 label counts once.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from holobind._files import atomic_write
 from holobind._types import CsrArray, ProgressCallback
 from holobind.data import cache as parsed_cache
 from holobind.data._block_reader import HEADER, MAX_IDS, parse_file, parse_lines, read_counts, split_from_arrays
-from holobind.data.csr import check_ids
+from holobind.data.csr import check_ids, ids_ascend, min_max
 from holobind.data.dataset import Split
 from holobind.data.files import OPEN_COMPRESSED, check_is_file, expansion_limit, id_limit
 from holobind.errors import DataError
 
-__all__ = ["HEADER", "parse_features", "read", "read_counts", "write"]
+__all__ = ["HEADER", "parse_features", "read", "read_counts", "write", "write_blocks"]
 
 MIN_BYTES_TO_CACHE = 1 << 20  # parsing a smaller file takes no noticeable time
 ROWS_PER_WRITE = 4096
-ENTRIES_PER_CHECK = 1 << 20  # of cached matrices; bounds the temporary memory
 
 
 def read(
@@ -98,27 +96,11 @@ def _read_cached(
         split = split_from_arrays(arrays, (n_points, n_features, n_labels))
         for X in (split.X, split.Y):
             check_ids(X, str(cached))
-        valid = _ascend(split.X) and _ascend(split.Y) and split.X.dtype == np.float32 and _is_finite(split.X.data)
+        finite = bool(np.isfinite(min_max(split.X.data)).all())  # a NaN is the smallest and the largest
+        valid = ids_ascend(split.X) and ids_ascend(split.Y) and split.X.dtype == np.float32 and finite
         return (split, bool(metadata["has_header"])) if valid else None
     except (KeyError, TypeError, ValueError):
         return None
-
-
-def _ascend(X: CsrArray) -> bool:
-    """Whether the ids of every row ascend, each once, in little memory: the matrix may lie in a file."""
-    n = int(X.indptr[-1])
-    starts = np.asarray(X.indptr[:-1])[np.diff(X.indptr) > 0]
-    for first in range(0, n, ENTRIES_PER_CHECK):
-        ids = X.indices[first : first + ENTRIES_PER_CHECK + 1]
-        falls = first + 1 + np.flatnonzero(ids[1:] <= ids[:-1])
-        if len(falls) and (starts[np.searchsorted(starts[:-1], falls)] != falls).any():  # unless a row starts there
-            return False
-    return True
-
-
-def _is_finite(values: NDArray[Any]) -> bool:
-    chunks = (values[first : first + ENTRIES_PER_CHECK] for first in range(0, len(values), ENTRIES_PER_CHECK))
-    return all(bool(np.isfinite(chunk).all()) for chunk in chunks)
 
 
 def parse_features(lines: Sequence[bytes], n_features: int, source: str, first_line: int = 1) -> CsrArray:
@@ -137,13 +119,21 @@ def parse_features(lines: Sequence[bytes], n_features: int, source: str, first_l
 
 def write(path: Path, split: Split, *, comment_header: bool = False) -> None:
     """Write one split. A suffix .gz, .xz or .bz2 compresses it. Reading it back gives identical matrices."""
+    write_blocks(path, (len(split), split.X.shape[1], split.Y.shape[1]), [split], comment_header=comment_header)
+
+
+def write_blocks(
+    path: Path, shape: tuple[int, int, int], blocks: Iterable[Split], *, comment_header: bool = False
+) -> None:
+    """`write` of a split that comes in blocks of rows; `shape` has its numbers of points, features and labels."""
     compress = OPEN_COMPRESSED.get(path.suffix.lower())
-    header = f"{len(split)} {split.X.shape[1]} {split.Y.shape[1]}\n"
+    header = " ".join(map(str, shape)) + "\n"
     with atomic_write(path) as raw, compress(raw, "wb") if compress else _unclosed(raw) as file:
         file.write((("# " if comment_header else "") + header).encode())
-        for first in range(0, len(split), ROWS_PER_WRITE):
-            rows = slice(first, first + ROWS_PER_WRITE)
-            file.write(_lines(split.X[rows], split.Y[rows]))
+        for split in blocks:
+            for first in range(0, len(split), ROWS_PER_WRITE):
+                rows = slice(first, first + ROWS_PER_WRITE)
+                file.write(_lines(split.X[rows], split.Y[rows]))
 
 
 @contextmanager

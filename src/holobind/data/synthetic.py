@@ -5,6 +5,7 @@ features is drawn from the topics of its labels; the other features are noise, w
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,26 +48,51 @@ def synthetic(
     )
     n_entries = (n_train + n_test) * round(info.features_per_point + info.labels_per_point)
     fits_memory(f"{n_train + n_test:,} points", BYTES_PER_ENTRY * (n_entries + n_features), "take a smaller scale")
-    # Frequent labels and features get random ids, because the ids of real data are not ordered by frequency.
-    label_order, feature_order = generator.permutation(n_labels), generator.permutation(n_features)
-    topic_size = max(MIN_TOPIC_FEATURES, round(2 * TOPIC_FRACTION * info.features_per_point / info.labels_per_point))
-    topics = generator.integers(0, n_features, (n_labels, min(topic_size, n_features)), dtype=np.int32)
+    topics = Topics.draw(info, n_features, n_labels, generator)
 
     def draw_split(n_points: int, what: str) -> Split:
         if on_progress:
             on_progress(f"drawing {what}", 0.0)
-        Y = _draw_labels(n_points, info, label_order, generator, every_label=what == "train")
+        Y = topics.labels(n_points, info, generator, every_label=what == "train")
         if on_progress:
             on_progress(f"drawing {what}", 0.3)
         if info.features_per_point > n_features / 2:
-            X = _dense_features(Y, topics, n_features, generator)
+            X = _dense_features(Y, topics.of_labels, n_features, generator)
         else:
-            X = _sparse_features(Y, topics, info, feature_order, generator)
+            X = topics.features(Y, info, generator)
         if on_progress:
             on_progress(f"drawing {what}", 1.0)
         return Split(normalise_rows_unchecked(X), Y)
 
     return Dataset(draw_split(n_train, "train"), draw_split(n_test, "test"), name=f"synthetic-{info.key}")
+
+
+@dataclass(frozen=True, eq=False)
+class Topics:
+    """What all points of a dataset share.
+
+    label_order, feature_order   ids by rank of frequency: random, because ids of real data are not ordered by it
+    of_labels                    (labels, topic size) features of each label
+    """
+
+    label_order: IntArray
+    feature_order: IntArray
+    of_labels: NDArray[np.int32]
+
+    @classmethod
+    def draw(cls, info: Published, n_features: int, n_labels: int, generator: np.random.Generator) -> "Topics":
+        label_order, feature_order = generator.permutation(n_labels), generator.permutation(n_features)
+        size = max(MIN_TOPIC_FEATURES, round(2 * TOPIC_FRACTION * info.features_per_point / info.labels_per_point))
+        of_labels = generator.integers(0, n_features, (n_labels, min(size, n_features)), dtype=np.int32)
+        return cls(label_order, feature_order, of_labels)
+
+    def labels(self, n: int, info: Published, generator: np.random.Generator, *, every_label: bool) -> CsrArray:
+        """Label sets of n points.  Shapes: -> (n, labels)"""
+        return _draw_labels(n, info, self.label_order, generator, every_label=every_label)
+
+    def features(self, Y: CsrArray, info: Published, generator: np.random.Generator) -> CsrArray:
+        """Features of points with these label sets.  Shapes: (points, labels) -> (points, features)"""
+        return _sparse_features(Y, self.of_labels, info, self.feature_order, generator)
 
 
 def _draw_labels(

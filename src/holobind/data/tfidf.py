@@ -2,10 +2,9 @@
 
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,10 @@ from scipy import sparse
 
 from holobind._types import CsrArray, FloatArray, IntArray
 from holobind.data import analyzers
+from holobind.data._array_builder import ArrayBuilder
 from holobind.data.csr import from_arrays, normalise_rows_unchecked
+from holobind.data.mapped_texts import MappedTexts
+from holobind.data.run_table import MAX_RUNS, RunIds, RunTable
 from holobind.errors import DataError, OptionError
 
 PREFIX_WEIGHT = 0.7  # factor of a prefix's idf: a prefix is less specific than a word
@@ -28,10 +30,24 @@ MAX_NGRAMS_PER_TEXT = 400  # the same bound of a text with character n-grams, of
 # leave out words of ten titles, which decide between rare labels; 100,000 would take more memory than they are worth.
 MIN_FEATURES_KEPT, MAX_FEATURES_KEPT, TEXTS_PER_FEATURE = 40_000, 80_000, 3
 TEXTS_PER_CHUNK = 4096  # bounds the temporary memory
+MAX_TEXTS_TO_CHOOSE = 20_000  # of which the analyzer is chosen, about
 
-# Ids of the runs of texts (`analyzers`), one text after the other, and the offsets: text i is ids[offsets[i] :
-# offsets[i + 1]].
-RunIds: TypeAlias = tuple[NDArray[np.int32], IntArray]
+
+@dataclass(frozen=True)
+class StreamedFit:
+    """How features of texts in a file were fitted, in one pass: numbers of texts, of features that were found and
+    kept, and of rare runs that were dropped because the table of runs was full.
+    """
+
+    texts: int
+    found: int
+    kept: int
+    dropped: int
+
+    def summary(self) -> str:
+        """One line."""
+        dropped = f"; {self.dropped:,} rare words were dropped, the table was full" if self.dropped else ""
+        return f"tf-idf of {self.texts:,} texts in one pass: {self.kept:,} of {self.found:,} features kept{dropped}"
 
 
 class Tfidf:
@@ -49,8 +65,10 @@ class Tfidf:
     idf          (features) float32
     analyzer     "word", "char", or "plain": words alone, every word counts once, and a text keeps all of its features
 
-    These are the whole state.
+    These are the whole state. `streamed` says how it was fitted to texts in a file.
     """
+
+    streamed: StreamedFit | None = None
 
     def __init__(self, words: Sequence[str], idf: FloatArray, analyzer: str = "word") -> None:
         self.words, self.idf, self.analyzer = list(words), np.asarray(idf, np.float32), analyzer
@@ -80,17 +98,23 @@ class Tfidf:
         two texts have a word in common): `max_features` of the number of texts. With `words_only` all words are kept,
         there are no prefixes, and 1 is added to the logarithm instead of 3, as in scikit-learn.
 
+        Texts in a file (`MappedTexts`) are read once, and their features lie in a file, too. They are the same, unless
+        the texts have more distinct words than MAX_RUNS: rare ones are then dropped (`run_table`).
+
         analyzer   "word", "char", or "auto": chosen from the texts
         """
         if words_only:
             analyzer = "plain"
         elif analyzer == "auto":
-            analyzer = analyzers.choose_analyzer(texts)
-        run_ids: dict[str, int] = defaultdict(count().__next__)
-        chunks = [_run_ids(chunk, run_ids, analyzer) for chunk in _chunks(texts)]
-        features = _Features.fit(run_ids, analyzer)
-        df = np.zeros(len(features.names), np.int64)
-        for chunk in chunks:
+            step = max(1, len(texts) // MAX_TEXTS_TO_CHOOSE)
+            analyzer = analyzers.choose_analyzer(texts.every(step) if isinstance(texts, MappedTexts) else texts[::step])
+        in_file = isinstance(texts, MappedTexts)
+        table = RunTable(analyzer, in_file=in_file, max_runs=MAX_RUNS if in_file else None)
+        for some_texts in _chunks(texts):
+            table.add(some_texts)
+        features = _Features.fit(table)
+        df, n_found = np.zeros(len(features.names), np.int64), len(features.names)
+        for chunk in table.chunks():
             df += np.bincount(features.counts(chunk, repeat_lead=False).indices, minlength=len(df))
         if not words_only:
             kept = np.argsort(-df, kind="stable")[: max_features(len(texts))]
@@ -99,16 +123,31 @@ class Tfidf:
         idf = (1 if words_only else IDF_OFFSET) + np.log(np.float32(1 + len(texts)) / (1 + df).astype(np.float32))
         idf[[name.endswith("*") for name in features.names]] *= PREFIX_WEIGHT
         fitted = cls(features.names, idf, analyzer)
-        return fitted, _stack([fitted._rows(chunk, features) for chunk in chunks])
+        if in_file:
+            fitted.streamed = StreamedFit(len(texts), n_found, len(features.names), table.n_dropped)
+        return fitted, fitted._stack((fitted._rows(chunk, features) for chunk in table.chunks()), in_file)
 
     def transform(self, texts: Sequence[str]) -> CsrArray:
-        """The features of texts.  Shapes: texts -> sparse (texts, features)"""
-        rows = []
-        for chunk in _chunks(texts):
-            run_ids: dict[str, int] = defaultdict(count().__next__)
-            ids = _run_ids(chunk, run_ids, self.analyzer)
-            rows.append(self._rows(ids, _Features.known(run_ids, self.analyzer, self.words, self._column)))
-        return _stack(rows)
+        """The features of texts; in a file, where the texts are in one.  Shapes: texts -> sparse (texts, features)"""
+        return self._stack(map(self._known_rows, _chunks(texts)), isinstance(texts, MappedTexts))
+
+    def _known_rows(self, texts: Sequence[str]) -> CsrArray:
+        table = RunTable(self.analyzer)
+        table.add(texts)
+        features = _Features.known(table, self.words, self._column)
+        return self._rows(next(table.chunks()), features)
+
+    def _stack(self, chunks: Iterable[CsrArray], in_file: bool) -> CsrArray:
+        """One matrix of some rows; in a temporary file with `in_file`."""
+        if not in_file:
+            rows = sparse.vstack(list(chunks), format="csr")
+            return from_arrays(rows.data, rows.indices, rows.indptr, rows.shape)
+        data, ids, counts = (ArrayBuilder.in_file(dtype) for dtype in (np.float32, np.int32, np.int32))
+        for rows in chunks:
+            data.append(rows.data)
+            ids.append(rows.indices)
+            counts.append(np.diff(rows.indptr))
+        return from_arrays(data.build(), ids.build(), counts.build_offsets(), (counts.length, len(self.words)))
 
     def _rows(self, chunk: RunIds, features: "_Features") -> CsrArray:
         rows = features.counts(chunk, repeat_lead=not self.words_only)
@@ -123,10 +162,10 @@ class Tfidf:
 
 def all_features(texts: Sequence[str], analyzer: str) -> list[str]:
     """Every feature of some texts, in alphabetical order."""
-    run_ids: dict[str, int] = defaultdict(count().__next__)
+    table = RunTable(analyzer)
     for chunk in _chunks(texts):
-        _run_ids(chunk, run_ids, analyzer)
-    return _Features.fit(run_ids, analyzer).names
+        table.add(chunk)
+    return _Features.fit(table).names
 
 
 def max_features(n_texts: int) -> int:
@@ -148,26 +187,27 @@ class _Features:
     n_words: IntArray
 
     @classmethod
-    def fit(cls, run_ids: dict[str, int], analyzer: str) -> "_Features":
+    def fit(cls, runs: RunTable) -> "_Features":
         """All features of the runs, in alphabetical order."""
         column: dict[str, int] = defaultdict(count().__next__)
-        found = cls.known(run_ids, analyzer, [], column)
+        found = cls.known(runs, [], column)
         names = list(column)
         return replace(found, names=names).select(np.array(sorted(range(len(names)), key=names.__getitem__), np.intp))
 
     @classmethod
-    def known(cls, run_ids: dict[str, int], analyzer: str, names: list[str], column: dict[str, int]) -> "_Features":
-        """The features of the runs that have a column."""
+    def known(cls, runs: RunTable, names: list[str], column: dict[str, int]) -> "_Features":
+        """The features of the runs that have a column; runs that were dropped have none."""
         grow = isinstance(column, defaultdict)
         columns, ends = array("i"), array("q", [0])
-        for run in run_ids:
-            of_run = analyzers.features(run, analyzer)
+        for run in runs.runs():
+            of_run = analyzers.features(run, runs.analyzer)
             columns.extend([column[f] for f in of_run] if grow else [column[f] for f in of_run if f in column])
             ends.append(len(columns))
-        ids, shape = np.frombuffer(columns, np.int32), (len(run_ids), len(column))
+        n_words = runs.n_words()
+        ends.extend([len(columns)] * (len(n_words) + 1 - len(ends)))
+        ids, shape = np.frombuffer(columns, np.int32), (len(n_words), len(column))
         table: CsrArray = sparse.csr_array((np.ones(len(ids), np.float32), ids, np.array(ends)), shape=shape)
         table.sum_duplicates()
-        n_words = np.fromiter((analyzers.n_words(run, analyzer) for run in run_ids), np.int64, len(run_ids))
         return cls(names, table, n_words)
 
     def select(self, columns: NDArray[np.intp]) -> "_Features":
@@ -201,16 +241,6 @@ def _keep_largest(rows: CsrArray, bounds: IntArray) -> CsrArray:
 
 def _chunks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
     """At least one chunk, which may be empty."""
+    if isinstance(texts, MappedTexts) and len(texts):
+        return texts.chunks(TEXTS_PER_CHUNK)
     return (texts[start : start + TEXTS_PER_CHUNK] for start in range(0, max(len(texts), 1), TEXTS_PER_CHUNK))
-
-
-def _run_ids(texts: Sequence[str], run_ids: dict[str, int], analyzer: str) -> RunIds:
-    """The runs of texts as ids; `run_ids` assigns the next id to a run that it does not have yet."""
-    found = (analyzers.runs(text, analyzer) for text in texts)
-    ids = [np.fromiter(map(run_ids.__getitem__, runs), np.int32, len(runs)) for runs in found]
-    return np.concatenate([np.empty(0, np.int32), *ids]), np.cumsum([0, *map(len, ids)])
-
-
-def _stack(chunks: list[CsrArray]) -> CsrArray:
-    rows = sparse.vstack(chunks, format="csr")
-    return from_arrays(rows.data, rows.indices, rows.indptr, rows.shape)

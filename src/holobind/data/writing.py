@@ -137,13 +137,13 @@ def _label_names(dataset: Dataset) -> list[str]:
     return dataset.label_names if dataset.label_names is not None else list(map(str, range(dataset.n_labels)))
 
 
-def _texts(split: Split) -> list[str]:
+def _texts(split: Split) -> Sequence[str]:
     if split.texts is None:
         raise DataError("this dataset has no texts, only features; write it as xml, svmlight or npz")
     return split.texts
 
 
-def _single_line_texts(split: Split, forbidden: str) -> list[str]:
+def _single_line_texts(split: Split, forbidden: str) -> Sequence[str]:
     texts = _texts(split)
     for number, text in enumerate(texts, 1):
         if any(c in text for c in forbidden):

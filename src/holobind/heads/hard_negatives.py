@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from holobind.codebooks import Codebook
+from holobind.codebooks._tracing import has_values
 from holobind.codebooks.ragged import set_sizes
 
 
@@ -36,10 +37,12 @@ def hardest_negatives(s: Tensor, labels: Tensor, sizes: Tensor, present: Codeboo
     """
     if not len(s):
         return labels.new_empty(0, k)
-    n = min(k + int(sizes.max()), present.n_labels)
+    largest_set = int(sizes.max()) if has_values(sizes) else len(labels)  # a traced size is known by its bound only
+    n = min(k + largest_set, present.n_labels)
     found = present.top_k(s, n)[1]
     row = torch.arange(len(s), device=found.device)
-    own = torch.isin(row[:, None] * present.n_labels + found, row.repeat_interleave(sizes) * present.n_labels + labels)
+    owner = row.repeat_interleave(sizes, output_size=len(labels))
+    own = torch.isin(row[:, None] * present.n_labels + found, owner * present.n_labels + labels)
     found = torch.where(own, -1, found)
     order = own.long().argsort(dim=1, stable=True)  # absent labels first, in the order of their scores
     best = found.gather(1, order)[:, :k]

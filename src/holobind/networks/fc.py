@@ -7,64 +7,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd import Function
-from torch.autograd.function import once_differentiable
-from torch.nn.functional import dropout, embedding_bag, linear, relu
+from torch.nn.functional import dropout, linear, relu
 
-from holobind.codebooks.ragged import set_sizes
+from holobind._processes import ALONE, Processes
 from holobind.data.batches import SparseBatch
 from holobind.errors import OptionError
 from holobind.networks.base import Network
-
-
-class SparseLinear(nn.EmbeddingBag):
-    """x W for sparse rows x. The gradient of W is sparse: it has only the rows of features in the batch.
-
-    Parameters: `weight` (n_features, out_features).
-
-        y[r] = sum_j values[j] W[ids[j]]         over the entries j of row r
-        dW[i] = sum_j values[j] dy[row of j]     over the entries j of feature i: the same kind of sum, transposed
-
-    It is a subclass of EmbeddingBag because DistributedDataParallel recognises sparse gradients by that type.
-    """
-
-    def __init__(self, n_features: int, out_features: int, *, scale: float = 0.0, seed: int = 0) -> None:
-        weight = torch.zeros(n_features, out_features, device="meta" if _on_meta() else None)
-        if scale and not weight.is_meta:
-            weight.uniform_(-scale, scale, generator=torch.Generator().manual_seed(seed))
-        super().__init__(n_features, out_features, mode="sum", sparse=True, _weight=weight)
-
-    def forward(self, rows: SparseBatch) -> Tensor:  # type: ignore[override]
-        """Shapes: sparse (rows, n_features) -> (rows, out_features)"""
-        return _Product.apply(self.weight, *rows)
-
-
-class _Product(Function):
-    @staticmethod
-    def forward(ctx: Any, weight: Tensor, ids: Tensor, offsets: Tensor, values: Tensor) -> Tensor:
-        ctx.save_for_backward(ids, offsets, values)
-        ctx.size = weight.shape
-        return embedding_bag(ids, weight, offsets, mode="sum", per_sample_weights=values.to(weight.dtype))
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, None, None, None]:
-        if not ctx.needs_input_grad[0]:
-            return None, None, None, None
-        ids, offsets, values = ctx.saved_tensors
-        by_feature, order = ids.sort(stable=True)
-        row = torch.arange(len(offsets), device=ids.device).repeat_interleave(set_sizes(ids, offsets))
-        features, counts = by_feature.unique_consecutive(return_counts=True)
-        starts = counts.cumsum(0) - counts
-        found = embedding_bag(
-            row[order], grad.contiguous(), starts, mode="sum", per_sample_weights=values[order].to(grad.dtype)
-        )
-        return (
-            torch.sparse_coo_tensor(features[None], found, ctx.size, is_coalesced=True, check_invariants=False),
-            None,
-            None,
-            None,
-        )
+from holobind.networks.sharded import ShardedLinear
+from holobind.networks.sparse_linear import SparseLinear, on_meta
 
 
 class FC(Network):
@@ -75,6 +25,7 @@ class FC(Network):
     linear_skip      add x W to that layer's output, a linear layer in parallel; the hidden layers then start at 0
     dropout          fraction of the hidden units dropped in training
     feature_dropout  fraction of each row's features dropped in training
+    shards           processes that divide the features of the first layer while they train it (`ShardedLinear`)
     """
 
     kind = "fc"
@@ -89,6 +40,7 @@ class FC(Network):
         dropout: float = 0.0,
         feature_dropout: float = 0.0,
         seed: int = 0,
+        shards: Processes = ALONE,
     ) -> None:
         super().__init__()
         sizes = [*hidden, *([] if out_features is None else [out_features])]
@@ -105,11 +57,16 @@ class FC(Network):
         self.dropout, self.feature_dropout = dropout, feature_dropout
         self.out_features = sizes[-1]
         # Rows have length 1, and with this scale so have their images. A linear network starts at 0.
-        self.first = SparseLinear(n_features, sizes[0], scale=sqrt(3 / sizes[0]) if hidden else 0.0, seed=seed)
+        scale = sqrt(3 / sizes[0]) if hidden else 0.0
+        self.first: SparseLinear
+        if shards.size > 1:
+            self.first = ShardedLinear(n_features, sizes[0], shards, scale=scale, seed=seed)
+        else:
+            self.first = SparseLinear(n_features, sizes[0], scale=scale, seed=seed)
         self.first_bias = nn.Parameter(torch.zeros(sizes[0]))
         self.layers = nn.ModuleList(_linear(a, b, seed + 1 + i) for i, (a, b) in enumerate(pairwise(sizes)))
         self.linear_skip = SparseLinear(n_features, self.out_features) if linear_skip else None
-        if linear_skip and not _on_meta():
+        if linear_skip and not on_meta():
             nn.init.zeros_(self.layers[-1].weight)  # type: ignore[arg-type]
 
     def forward(self, rows: SparseBatch) -> Tensor:
@@ -155,14 +112,9 @@ class FC(Network):
 
 def _linear(in_features: int, out_features: int, seed: int) -> nn.Linear:
     """`nn.Linear` after a ReLU, with weights drawn from `seed` and not from the global generator."""
-    if _on_meta():
+    if on_meta():
         return nn.Linear(in_features, out_features)
     layer = nn.utils.skip_init(nn.Linear, in_features, out_features)
     nn.init.kaiming_uniform_(layer.weight, nonlinearity="relu", generator=torch.Generator().manual_seed(seed))
     nn.init.zeros_(layer.bias)
     return layer
-
-
-def _on_meta() -> bool:
-    """Whether modules are built on the meta device, for their shapes alone."""
-    return torch.empty(0).is_meta

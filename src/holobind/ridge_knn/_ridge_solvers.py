@@ -12,13 +12,14 @@ from holobind._processes import ALONE, Processes
 from holobind._threads import threaded
 from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback, RowIndex
 from holobind.codebooks import Codebook, OrbitCodebook
-from holobind.data.csr import row_range, take_rows
+from holobind.data.csr import release_pages, row_range, take_rows
 from holobind.data.holdout import MAX_HELD_OUT_ROWS, holdout
 from holobind.errors import OptionError
 from holobind.metrics import ndcg_at_k
 from holobind.ridge_knn._conjugate_gradients import conjugate_gradients
 from holobind.ridge_knn._kernels import add_slices
 from holobind.ridge_knn._linalg import BLOCK_COLUMNS, gram, product
+from holobind.ridge_knn.fit_checkpoint import NO_CHECKPOINT, FitCheckpoint
 from holobind.ridge_knn.row_operator import DualOperator, GramOperator, Operator, RowOperator, costs
 
 MAX_TARGET_BYTES = 1 << 22  # of the targets of some rows
@@ -105,6 +106,7 @@ class RidgeProblem:
                     total[first:last] = T
                 else:
                     self.rows.add_transposed(first, last, T, total)
+            release_pages(self.Y, top, bottom)
         return total
 
     def _add_targets(self, first: int, last: int, start: int, out: FloatArray) -> None:
@@ -274,13 +276,23 @@ class ConjugateGradientSolver:
 
     Validation holds rows out; each penalty starts from the solution for the one before. Processes solve for their share
     of the columns each, to the bit as one process would. Where they share the rows as well, they solve for a block of
-    columns each at a time, and add up their products.
+    columns each at a time, and add up their products. Blocks that the checkpoint has, under the name of this stage of a
+    fit, are not solved again.
     """
 
     has_tolerance: ClassVar[bool] = True
 
-    def __init__(self, problem: RidgeProblem, max_iterations: int, seed: int, start: FloatArray | None) -> None:
+    def __init__(
+        self,
+        problem: RidgeProblem,
+        max_iterations: int,
+        seed: int,
+        start: FloatArray | None,
+        checkpoint: FitCheckpoint = NO_CHECKPOINT,
+        stage: str = "solve",
+    ) -> None:
         self.problem, self.max_iterations, self.start = problem, max_iterations, start
+        self.checkpoint, self.stage, self.n_solutions = checkpoint, stage, 0
         ids = problem.row_ids()
         groups = None if problem.groups is None else problem.groups[ids]
         kept, held = holdout(len(ids), max(1, min(MAX_HELD_OUT_ROWS, len(ids) // 5)), seed, groups)
@@ -346,21 +358,28 @@ class ConjugateGradientSolver:
         width = max(1, min(BLOCK_COLUMNS, -(-own // n_threads), p.memory // (n_threads * block_bytes)))
         width *= n_threads if together else 1
         keeps_right = right is not None and solution.nbytes <= MAX_RIGHT_SIDE_BYTES
+        name = f"{self.stage}-{self.n_solutions}"
+        self.n_solutions += 1
 
         def solve_block(start: int) -> tuple[int, float, float]:
             columns = min(width, own - start)
+            block, block_name = solution[:, start : start + columns], f"{name}-{start}-{columns}"
+            stored = self.checkpoint.load_block(block_name, (len(solution), columns), together=together)
+            if stored is not None:
+                block[:] = stored[0][:, : block.shape[1]]
+                return stored[1]
             B = None if right is None else right.get(start)
             if B is None:
                 B = p.right_side(p.own_columns[0] + start, columns)
             if keeps_right and right is not None:
                 right[start] = B
-            block = solution[:, start : start + columns]
             W = np.zeros((len(solution), columns), np.float32)
             W[:, : block.shape[1]] = block
             B[:, block.shape[1] :] = 0  # a column of the next process
             any_active = p.processes.any if together else bool
             result = conjugate_gradients(operator, B, W, diagonal, l2, self.max_iterations, tolerance, any_active)
             block[:] = W[:, : block.shape[1]]
+            self.checkpoint.save_block(block_name, W, result)
             return result
 
         starts = range(0, own, width)

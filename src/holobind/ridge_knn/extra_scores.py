@@ -19,7 +19,7 @@ from scipy.sparse import csr_array, vstack
 from torch import Tensor, nn
 
 from holobind._types import CsrArray, FloatArray, IntArray, RowIndex
-from holobind.data.batches import ExampleRows, Examples, SparseExamples, TokenExamples
+from holobind.data.batches import ExampleRows, Examples, SparseExamples, TextExamples, TokenExamples
 from holobind.data.csr import (
     canonical_csr,
     checked_csr,
@@ -280,6 +280,8 @@ def feature_rows(examples: Examples, rows: RowIndex, n_features: int) -> CsrArra
         return feature_rows(examples.examples, examples.rows[rows], n_features)
     if isinstance(examples, SparseExamples):
         return examples.csr(rows)
+    if isinstance(examples, TextExamples):
+        return examples.features.csr(rows)
     if not isinstance(examples, TokenExamples):
         raise OptionError(f"ExtraScores: wants rows of features or tokens; got {type(examples).__name__}")
     at, starts = row_entries(examples.offsets, rows)

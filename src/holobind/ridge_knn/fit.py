@@ -11,38 +11,33 @@ The steps, on rows of norm 1:
 `rare_label_boost` is not chosen: nDCG@5 hardly depends on it, and metrics for rare labels gain at the cost of others.
 """
 
-from collections.abc import Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from holobind._processes import ALONE, Processes
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.calibration import Calibration, calibrate
-from holobind.codebooks import Codebook, OrbitCodebook
-from holobind.data.csr import binary_labels, canonical_csr, checked_csr, column_counts, take_rows
+from holobind.codebooks import Codebook
+from holobind.data.csr import binary_labels, canonical_csr, checked_csr, take_rows
 from holobind.data.holdout import MAX_HELD_OUT_ROWS, folds, holdout
 from holobind.errors import OptionError
 from holobind.metrics import ndcg_of_rows
-from holobind.ridge_knn.encoder import rare_label_weights
 from holobind.ridge_knn.estimate import NEAR_DUPLICATE_COSINE, Estimate, HeldOut, estimate
+from holobind.ridge_knn.fit_checkpoint import NO_CHECKPOINT, FitCheckpoint
 from holobind.ridge_knn.fit_forest import fit_forest
-from holobind.ridge_knn.fit_label_tree import fit_label_tree
-from holobind.ridge_knn.forest import MAX_FEATURES, Forest
+from holobind.ridge_knn.fit_steps import RidgeSteps
+from holobind.ridge_knn.forest import MAX_FEATURES
 from holobind.ridge_knn.knn_choice import (
-    FOREST_WEIGHT,
     HeldOutOutputs,
     KnnChoice,
     choose_knn,
-    held_out_outputs,
     joined_outputs,
 )
 from holobind.ridge_knn.label_tree import LabelTree, search_trees
-from holobind.ridge_knn.network import MAX_LABEL_TREES, WEIGHT_BLOCK_ROWS, RidgeKnn, default_codebook
-from holobind.ridge_knn.ridge import DEFAULT_MEMORY, RidgeSolution, solve_ridge
-from holobind.ridge_knn.sharded_rows import ShardedRows
+from holobind.ridge_knn.network import MAX_LABEL_TREES, RidgeKnn, default_codebook
+from holobind.ridge_knn.ridge import DEFAULT_MEMORY, RidgeSolution
 from holobind.ridge_knn.tree_choice import (
     DEFAULT_TREE_WEIGHT,
     N_LABEL_TREES,
@@ -51,14 +46,11 @@ from holobind.ridge_knn.tree_choice import (
     suits_trees,
     top_k_with_trees,
 )
-from holobind.ridge_knn.update import keep_learning, prediction_weights
-from holobind.ridge_knn.update_state import CONSTANT_FEATURE
 
 RARE_LABEL_BOOST = 0.1  # the largest that costs no P@1 in the mean of four datasets (experiments/LOG.md)
 MAX_ONE_HOT_LABELS = 2048  # by default, label vectors of up to so many labels are one-hot
 MANY_LABELS_DIM = 1024  # of the codebook of more labels, by default
 MAX_UPDATABLE_WEIGHTS = 1 << 24  # up to so many, a network keeps by default what updates need: 32 MB in 16 bits
-L2_SEARCH_DIM = 128  # of the codebook for the choice of l2, where labels are more than the dim
 
 MIN_ROWS_TO_VALIDATE = 6
 MAX_ROWS_FOR_FOLDS = 999  # up to here every row is held out in one of the folds; above, there is one hold-out
@@ -132,6 +124,7 @@ def fit_ridge_knn(
     groups: IntArray | None = None,
     memory: int = DEFAULT_MEMORY,
     processes: Processes = ALONE,
+    checkpoint: FitCheckpoint = NO_CHECKPOINT,
     on_progress: ProgressCallback | None = None,
 ) -> RidgeKnnFit:
     """Fit a network to rows of norm 1 and their labels; choose what is None.
@@ -149,6 +142,7 @@ def fit_ridge_knn(
     memory             bytes, about, in addition to rows, weights and trees
     processes          that call it together with the same arguments: they share the products of the ridge regression,
                        the rows of the kNN index and the nodes of label trees, and all get the same network
+    checkpoint         where results are stored as they are found, and taken from if the fit was interrupted
 
     The number of threads changes the result only as in `solve_ridge`.
 
@@ -168,7 +162,7 @@ def fit_ridge_knn(
         update = knn_weight != 0 and small
     elif update and processes.size > 1:
         raise OptionError("several processes cannot keep what an update needs; train in one process, or without update")
-    ridge = _Ridge(codebook, rare_label_boost, seed, on_progress, memory, processes)
+    ridge = RidgeSteps(codebook, rare_label_boost, seed, on_progress, memory, processes, checkpoint)
     fitted = _Validated(KnnChoice(0.0, 2.0, 1.0 if knn_weight is None else knn_weight, 0.0))
     calibration: Calibration | None = None
     estimated: Estimate | None = None
@@ -185,8 +179,8 @@ def fit_ridge_knn(
         fitted = _validate(ridge, X, Y, splits, l2, knn_weight, try_forest, groups)
         v, Y_held = joined_outputs(fitted.outputs, fitted.choice)
         found, added = [], None
-        for kept, held in splits if try_trees else ():
-            trees = [ridge.label_tree(take_rows(X, kept), take_rows(Y, kept), seed)]
+        for fold, (kept, held) in enumerate(splits if try_trees else ()):
+            trees = [ridge.label_tree(take_rows(X, kept), take_rows(Y, kept), seed, f"kept_{fold}")]
             found.append(search_trees(trees, take_rows(X, held)))
         if found:
             scores, labels = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
@@ -201,14 +195,14 @@ def fit_ridge_knn(
     choice, start, step = fitted.choice, fitted.solution, fitted.step(l2)
     near_duplicates = fitted.near_duplicates
     fitted = replace(fitted, outputs=[], solution=None)  # which may be large
-    solution = ridge.solve(X, Y, *step, start=start, overwrite_start=True)
+    solution = ridge.solve(X, Y, *step, start=start, overwrite_start=True, stage="all")
     del start
     forest = fit_forest(X, Y, seed=seed, on_progress=on_progress) if choice.forest_weight else None
     tree_weight = DEFAULT_TREE_WEIGHT if label_trees and Y.nnz else 0.0
     if tree_choice is not None:
         tree_weight = tree_choice.weight
     n_trees = (label_trees or N_LABEL_TREES) if tree_weight else 0
-    trees += [ridge.label_tree(X, Y, seed + i) for i in range(len(trees), n_trees)]
+    trees += [ridge.label_tree(X, Y, seed + i, f"all_{i}") for i in range(len(trees), n_trees)]
     network = ridge.network(solution, X, Y, choice, forest, trees, tree_weight, update)
     solution = replace(solution, validation=fitted.l2_validation)
     return RidgeKnnFit(
@@ -221,106 +215,6 @@ def fit_ridge_knn(
         near_duplicates,
         held_out,
     )
-
-
-@dataclass(frozen=True)
-class _Ridge:
-    """Ridge regressions with the same settings on different rows, and networks of them."""
-
-    codebook: Codebook
-    rare_label_boost: float
-    seed: int
-    on_progress: ProgressCallback | None
-    memory: int = DEFAULT_MEMORY
-    processes: Processes = ALONE
-
-    def solve(
-        self,
-        X: CsrArray,
-        Y: CsrArray,
-        l2: float | None,
-        tolerance: float | None = None,
-        *,
-        rows: RowIndex | None = None,
-        codebook: Codebook | None = None,
-        start: RidgeSolution | None = None,
-        overwrite_start: bool = False,
-        groups: IntArray | None = None,
-    ) -> RidgeSolution:
-        """Solve with some of the rows, which are not copied, or with all."""
-        weights = None
-        if rows is not None:
-            weights = np.zeros(X.shape[0], np.float32)
-            weights[rows] = 1
-        return solve_ridge(
-            X,
-            Y,
-            codebook or self.codebook,
-            l2,
-            weights=weights,
-            label_weights=rare_label_weights(column_counts(Y, rows), self.rare_label_boost),
-            tolerance=tolerance,
-            memory=self.memory,
-            seed=self.seed,
-            groups=groups,
-            start=start,
-            overwrite_start=overwrite_start,
-            processes=self.processes,
-            on_progress=self.on_progress,
-        )
-
-    def label_tree(self, X: CsrArray, Y: CsrArray, seed: int) -> LabelTree:
-        return fit_label_tree(X, Y, seed=seed, processes=self.processes, on_progress=self.on_progress)
-
-    def search(
-        self, X: CsrArray, Y: CsrArray, rows: RowIndex, l2: float | None, groups: IntArray | None
-    ) -> RidgeSolution:
-        """Choose l2, if it is None, and the tolerance with a codebook of a smaller dim, if that saves time.
-
-        The best l2 does not depend on crosstalk.
-        """
-        n_labels = Y.shape[1]
-        narrow = n_labels > self.codebook.dim > L2_SEARCH_DIM
-        codebook = OrbitCodebook(n_labels, L2_SEARCH_DIM, self.seed) if narrow else self.codebook
-        return self.solve(X, Y, l2, rows=rows, codebook=codebook, groups=groups)
-
-    def network(
-        self,
-        solution: RidgeSolution,
-        X: CsrArray,
-        Y: CsrArray,
-        choice: KnnChoice,
-        forest: Forest | None,
-        label_trees: Sequence[LabelTree] = (),
-        tree_weight: float = 0.0,
-        update: bool = False,
-    ) -> RidgeKnn:
-        blocks = solution.weight_blocks(self.codebook, self.processes, WEIGHT_BLOCK_ROWS)
-        W: Tensor | Iterable[Tensor] = blocks
-        bias, state = solution.full_bias(self.codebook, self.processes), None
-        if update:
-            start = np.concatenate([*(block.numpy() for block in blocks), bias.numpy()[None] / CONSTANT_FEATURE])
-            label_weights = rare_label_weights(column_counts(Y), self.rare_label_boost)
-            state = keep_learning(start, X, Y, self.codebook, label_weights, solution.l2)
-            W, bias = prediction_weights(state, self.codebook.dim)
-        network = RidgeKnn.from_weights(
-            W,
-            bias,
-            X,
-            Y,
-            knn_weight=choice.knn_weight,
-            similarity_power=choice.similarity_power,
-            idf_power=choice.idf_power,
-            rare_label_boost=self.rare_label_boost,
-            forest=forest,
-            forest_weight=choice.forest_weight,
-            label_trees=label_trees,
-            tree_weight=tree_weight,
-            learning_on=state,
-            seed=self.seed,
-        )
-        network.max_table_bytes = self.memory
-        return network
 
 
 @dataclass(frozen=True)
@@ -345,7 +239,7 @@ class _Validated:
 
 
 def _validate(
-    ridge: _Ridge,
+    ridge: RidgeSteps,
     X: CsrArray,
     Y: CsrArray,
     splits: list[tuple[RowIndex, RowIndex]],
@@ -364,17 +258,14 @@ def _validate(
         fit_forest(X[kept], Y[kept], n_trees=N_TRIAL_TREES, seed=ridge.seed) if try_forest else None
         for kept, _ in splits
     ]
-    trial = KnnChoice(0.0, 2.0, 1.0, FOREST_WEIGHT if try_forest else 0.0)
     best: _Validated | None = None
-    for tolerance, step_l2 in dict.fromkeys((searched.steps[0], searched.steps[-1])):
+    for turn, (tolerance, step_l2) in enumerate(dict.fromkeys((searched.steps[0], searched.steps[-1]))):
         outputs = []
         start = None if best is None else best.solution
-        for (kept, held), forest in zip(splits, forests, strict=True):
-            start = ridge.solve(X, Y, step_l2, tolerance, rows=kept, start=start, overwrite_start=True)
-            # A forest has few features, and its leaves need all rows.
-            rows = ShardedRows(X, Y, kept, ALONE if try_forest else ridge.processes)
-            network = ridge.network(start, rows.X, rows.Y, trial, forest)
-            outputs.append(held_out_outputs(network, rows, take_rows(X, held), take_rows(Y, held), knn_weight != 0))
+        for fold, (split, forest) in enumerate(zip(splits, forests, strict=True)):
+            stage = f"kept-{turn}-{fold}"
+            start = ridge.solve(X, Y, step_l2, tolerance, rows=split[0], start=start, overwrite_start=True, stage=stage)
+            outputs.append(ridge.held_out_outputs(start, X, Y, split, forest, knn_weight != 0, stage))
         choice, tried = choose_knn(ridge.codebook, outputs, knn_weight)
         found = _Validated(choice, tried, outputs, start, searched.validation)
         if best is None or _gains(ridge.codebook, best, found):

@@ -6,6 +6,7 @@ them.
 
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import Self
 
 import numpy as np
 import torch
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.sparse import vstack
 from torch import Tensor
 
+from holobind._storage import check_tensors
 from holobind._types import CsrArray
 from holobind.codebooks import Codebook
 from holobind.metrics import ndcg_at_k
@@ -72,6 +74,37 @@ class HeldOutOutputs:
             return (self.linear + knn) * (1 - choice.forest_weight) + self.forest
         powers = choice.idf_power, choice.similarity_power
         return self.linear + choice.knn_weight * self.residuals[powers] if choice.knn_weight else self.linear
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All but the labels, by names."""
+        found = {"linear": self.linear}
+        found |= {f"residuals {idf} {power}": tensor for (idf, power), tensor in self.residuals.items()}
+        found |= {f"forest residuals {idf}": tensor for idf, tensor in self.forest_residuals.items()}
+        if self.forest is not None:
+            found["forest"] = self.forest
+        return found if self.nearest is None else found | {"nearest": torch.from_numpy(self.nearest)}
+
+    @classmethod
+    def of_tensors(cls, Y: CsrArray, dim: int, with_knn: bool, tensors: dict[str, Tensor]) -> Self:
+        """The outputs whose `tensors` these are; they may come from a file and are checked."""
+        powers = list(product(IDF_POWERS, SIMILARITY_POWERS)) if with_knn else []
+        names = {f"residuals {idf} {power}": (idf, power) for idf, power in powers}
+        forest_names = {f"forest residuals {idf}": idf for idf in IDF_POWERS}
+        optional = {"forest", "nearest", *forest_names} & tensors.keys()
+        found = dict(tensors)
+        with torch.device("meta"):
+            wanted = {name: torch.empty(Y.shape[0], dim) for name in ("linear", *names, *optional)}
+            if "nearest" in wanted:
+                wanted["nearest"] = torch.empty(Y.shape[0], dtype=torch.float64)
+        check_tensors("outputs", wanted, found)
+        return cls(
+            Y,
+            found["linear"],
+            {powers: found[name] for name, powers in names.items()},
+            found.get("forest"),
+            {idf: found[name] for name, idf in forest_names.items() if name in found},
+            found["nearest"].numpy() if "nearest" in found else None,
+        )
 
 
 def held_out_outputs(network: RidgeKnn, rows: ShardedRows, X: CsrArray, Y: CsrArray, with_knn: bool) -> HeldOutOutputs:

@@ -6,6 +6,8 @@ add sixteen of them at once, and the order of a sum does not change its result. 
 a query's products are skipped; this changes some neighbours, but not how useful they are (experiments/LOG.md).
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
@@ -15,7 +17,15 @@ from holobind._jit import compiled
 from holobind._threads import by_rows
 from holobind._topk import insert
 from holobind._types import CsrArray, FloatArray, IntArray
-from holobind.data.csr import canonical_csr, checked_csr, normalise_rows, scale_columns
+from holobind.data.csr import (
+    MAX_BLOCK_ROWS,
+    canonical_csr,
+    checked_csr,
+    from_arrays,
+    normalise_rows,
+    row_blocks,
+    scale_columns,
+)
 from holobind.errors import ShapeError
 from holobind.ridge_knn._kernels import QUERY_NORM, add_columns, quantise_queries
 
@@ -29,6 +39,9 @@ LIST_ENTRY_BYTES = 5
 MAX_BUFFER_SCORES = 1 << 20  # scores of queries with all rows that a thread keeps, unless one query has more
 TILE_ROWS = 8192  # rows whose scores are computed together, so that dense columns stay in the cache
 GROUP_SIZE = 32  # scores that are first compared by their maximum
+BLOCK_ENTRIES = 1 << 20  # of rows that are rounded together
+assert MAX_BLOCK_ROWS <= 1 << 16  # the rows of a block are numbers of 16 bits
+_Block = tuple[NDArray[Any], NDArray[np.uint16], NDArray[np.int8]]  # offsets of features, rows and levels
 _U = np.uint64  # unsigned: compiled code need not handle negative indices
 
 
@@ -49,16 +62,16 @@ class KnnIndex:
     def __init__(self, X: CsrArray, feature_weights: FloatArray, list_entry_cost: float = 64) -> None:
         if feature_weights.shape != X.shape[1:]:
             raise ShapeError(f"KnnIndex: wants {X.shape[1]} feature weights, got shape {feature_weights.shape}")
-        rows = normalise_rows(scale_columns(checked_csr(X, "KnnIndex: X"), feature_weights))
-        self.n_rows, self.feature_weights = rows.shape[0], feature_weights
+        X = checked_csr(X, "KnnIndex: X")
+        self.n_rows, self.feature_weights = X.shape[0], feature_weights
         self.width = -(-self.n_rows // (16 * GROUP_SIZE)) * 16 * GROUP_SIZE  # padded with rows of zeros
-        levels = np.trunc(rows.data * ROW_NORM)
-        row = np.repeat(np.arange(self.n_rows), np.diff(rows.indptr))
-        squares = np.bincount(row, levels**2, minlength=self.width)
-        factors = np.bincount(row, rows.data * levels, minlength=self.width) / np.maximum(squares, 1)
-        self.factors = np.rint(factors * (ROW_NORM * UNIT_FACTOR)).clip(0, 2 * UNIT_FACTOR - 1).astype(np.int16)
-        by_feature = csr_array(csr_array((levels.astype(np.int8), rows.indices, rows.indptr), rows.shape).T)
-        counts = np.diff(by_feature.indptr)
+        self.factors = np.zeros(self.width, np.int16)
+        blocks: list[tuple[int, _Block]] = []  # first rows, and levels by feature
+        counts = np.zeros(X.shape[1], np.int64)
+        for first, last in row_blocks(X, max_entries=BLOCK_ENTRIES):
+            block, self.factors[first:last] = _quantised(X, first, last, feature_weights)
+            counts += np.diff(block[0])
+            blocks.append((first, block))
         # Features of many rows, as the dimensions of embeddings, are columns in any case: lists would be larger.
         n_smaller = int((counts * LIST_ENTRY_BYTES >= self.width).sum())
         n_dense = max(n_smaller, MAX_DENSE_BYTES // max(self.width, 1))
@@ -67,12 +80,21 @@ class KnnIndex:
         column_of = np.full(len(counts), -1, np.int32)  # the dense column of each feature, or -1
         column_of[dense] = np.arange(len(dense))
         self.columns = np.zeros((len(dense), self.width), np.int8)
-        self.columns[:, : self.n_rows] = by_feature[dense].toarray()
-        list_lengths = np.where(column_of < 0, counts, 0)
-        listed = np.repeat(list_lengths > 0, counts)
-        list_ends = np.append(0, np.cumsum(list_lengths))
-        list_rows = by_feature.indices[listed].astype(np.uint32)
-        self._arrays = column_of, self.columns.ravel(), list_ends, list_rows, by_feature.data[listed], self.factors
+        list_ends = np.append(0, np.cumsum(np.where(column_of < 0, counts, 0)))
+        list_rows, list_levels = np.empty(list_ends[-1], np.uint32), np.empty(list_ends[-1], np.int8)
+        filled = list_ends[:-1].copy()  # where the next row of each list goes
+        blocks.reverse()
+        while blocks:  # each is freed as soon as it is copied
+            first, (ends, rows, levels) = blocks.pop()
+            in_block = np.diff(ends)
+            columns = np.repeat(column_of, in_block)
+            listed = columns < 0
+            self.columns[columns[~listed], first + rows[~listed].astype(np.int64)] = levels[~listed]
+            lengths = np.where(column_of < 0, in_block, 0)
+            at = np.repeat(filled - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
+            list_rows[at], list_levels[at] = rows[listed] + np.uint32(first), levels[listed]
+            filled += lengths
+        self._arrays = column_of, self.columns.ravel(), list_ends, list_rows, list_levels, self.factors
 
     def search(self, X: CsrArray, k: int, min_features: int = 0) -> tuple[NDArray[np.int16], IntArray]:
         """The k largest positive cosines of each query, times a constant, largest first, and the indices of the rows.
@@ -98,6 +120,21 @@ class KnnIndex:
         if self.n_rows:
             by_rows(search_range, m)
         return cosines, neighbours
+
+
+def _quantised(X: CsrArray, first: int, last: int, feature_weights: FloatArray) -> tuple["_Block", NDArray[np.int16]]:
+    """The levels of the rows first to last by feature, and their factors a in fixed-point numbers."""
+    start, end = int(X.indptr[first]), int(X.indptr[last])
+    offsets, shape = X.indptr[first : last + 1] - X.indptr[first], (last - first, X.shape[1])
+    rows = from_arrays(X.data[start:end], X.indices[start:end], offsets, shape)
+    rows = normalise_rows(scale_columns(rows, feature_weights))
+    levels = np.trunc(rows.data * ROW_NORM)
+    row = np.repeat(np.arange(last - first), np.diff(rows.indptr))
+    squares = np.bincount(row, levels**2, minlength=last - first)
+    factors = np.bincount(row, rows.data * levels, minlength=last - first) / np.maximum(squares, 1)
+    fixed_point = np.rint(factors * (ROW_NORM * UNIT_FACTOR)).clip(0, 2 * UNIT_FACTOR - 1).astype(np.int16)
+    by_feature = csr_array(csr_array((levels.astype(np.int8), rows.indices, rows.indptr), rows.shape).T)
+    return (by_feature.indptr, by_feature.indices.astype(np.uint16), by_feature.data), fixed_point
 
 
 @compiled()

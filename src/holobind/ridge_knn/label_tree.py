@@ -15,8 +15,10 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from holobind._storage import check_tensors
 from holobind._threads import by_rows
 from holobind._types import CsrArray, FloatArray, IntArray
 from holobind.data.csr import checked_csr
@@ -29,6 +31,9 @@ MAX_LEVELS = 16
 BEAM = 10  # nodes of each level that a search goes on from
 N_FOUND = 50  # labels that a search returns
 MIN_LOG_PROBABILITY = -6.0  # smaller ones count as this one, and so does that of every label that is not found
+ROWS_TOGETHER = 4096  # that a search takes through the levels
+TABLE_FACTOR = 16  # a parent has a table where it has at least one in so many features
+MAX_TABLE_BYTES = 2**27  # of all tables of a tree
 MAX_STORED = 2**31 - 1  # nodes, and features of nodes: offsets are stored in 32 bits
 COMPRESSED_TREE_TENSORS = ("features", "entry_counts", "entry_children", "entry_levels")
 
@@ -98,6 +103,16 @@ class LabelTree(FixedDtypeModule):
             "n_entries": len(self.entry_levels),
         }
 
+    @classmethod
+    def of_tensors(cls, n_features: int, n_labels: int, config: dict[str, Any], tensors: dict[str, Tensor]) -> Self:
+        """A tree from its `config()` and its tensors, which may come from a file: all are checked."""
+        with torch.device("meta"):
+            tree = cls(n_features, n_labels, **config)
+        check_tensors("tree", tree.state_dict(), tensors)
+        tree.load_state_dict(tensors, assign=True)
+        tree.check_loaded()
+        return tree
+
     def check_loaded(self) -> None:
         """Raise OptionError unless every path ends at a leaf of the last level, and all indices are in their ranges."""
         parents, leaves = len(self.child_offsets) - 1, len(self.leaf_labels)
@@ -145,8 +160,10 @@ class LabelTree(FixedDtypeModule):
         leaves = np.empty((X.shape[0], N_FOUND), np.int64)
 
         def search_range(first: int, last: int) -> None:
-            found = scores[first:last], leaves[first:last]
-            search_tree(X.indptr[first : last + 1], X.indices, X.data, *arrays, self.n_levels, BEAM, *found)
+            for start in range(first, last, ROWS_TOGETHER):
+                rows = slice(start, min(start + ROWS_TOGETHER, last))
+                indptr = X.indptr[rows.start : rows.stop + 1]
+                search_tree(indptr, X.indices, X.data, *arrays, self.n_levels, BEAM, scores[rows], leaves[rows])
 
         by_rows(search_range, len(scores))
         return scores, np.append(self.leaf_labels.cpu().numpy(), -1)[leaves]
@@ -154,26 +171,54 @@ class LabelTree(FixedDtypeModule):
     def _prepared(self) -> tuple[Any, ...]:
         """The arrays that the compiled search reads, made once."""
         if self._arrays is None:
-            offsets, features = (t.cpu().numpy().astype(np.int64) for t in (self.feature_offsets, self.features))
-            root_position = np.full(self.n_features, -1, np.int64)
-            root_position[features[: offsets[1]]] = np.arange(offsets[1])
-            entries = np.append(0, np.cumsum(self.entry_counts.cpu().numpy(), dtype=np.int64))
+            offsets, features = self.feature_offsets.cpu().numpy().astype(np.int64), self.features.cpu().numpy()
+            starts, packed = self._packed_entries()
+            parents = self._parents_with_tables()
+            tables = np.full((len(parents), self.n_features), -1, np.int32)
+            for table, parent in zip(tables, parents, strict=True):
+                own = slice(*offsets[parent : parent + 2])
+                table[features[own]] = starts[own]
+            table_of = np.full(len(offsets) - 1, -1, np.int64)
+            table_of[parents] = np.arange(len(parents))
             self._arrays = (
-                root_position,
+                self.n_features,
+                tables,
+                table_of,
                 self.child_offsets.cpu().numpy().astype(np.int64),
                 offsets,
                 features,
-                entries,
-                self.entry_children.cpu().numpy(),
-                self.entry_levels.cpu().numpy(),
+                starts,
+                packed,
                 self.scales.float().cpu().numpy(),
                 self.biases.float().cpu().numpy(),
             )
         return self._arrays
 
+    def _packed_entries(self) -> tuple[IntArray, NDArray[np.uint16]]:
+        """The arrays `starts` and `packed` of `search_tree`."""
+        counts = self.entry_counts.cpu().numpy().astype(np.int64)
+        starts: IntArray = np.cumsum(counts + 1, dtype=np.int64) - (counts + 1)
+        packed = np.empty(len(counts) + len(self.entry_levels), np.uint16)
+        is_entry = np.ones(len(packed), bool)
+        is_entry[starts] = False
+        packed[starts] = counts
+        children, levels = self.entry_children.cpu().numpy(), self.entry_levels.cpu().numpy()
+        packed[is_entry] = children.astype(np.uint16) * 256 + (levels.astype(np.int16) + 128).astype(np.uint16)
+        return starts, packed
+
+    def _parents_with_tables(self) -> IntArray:
+        """The parents for which a table says where each feature is: those of many features, as far as memory allows."""
+        if len(self.features) + len(self.entry_levels) > MAX_STORED:
+            return np.empty(0, np.int64)
+        sizes = np.diff(self.feature_offsets.cpu().numpy())
+        largest = np.argsort(-sizes, kind="stable")[: max(MAX_TABLE_BYTES // (4 * self.n_features), 0)]
+        return largest[sizes[largest] * TABLE_FACTOR >= self.n_features].astype(np.int64)
+
     def working_bytes(self) -> int:
-        """The memory, about, of the arrays that a search reads besides the tensors."""
-        return 8 * (self.n_features + 2 * len(self.child_offsets) + 2 * len(self.features) + len(self.scales))
+        """The memory, at most, of the arrays that a search reads besides the tensors, and of making them."""
+        tables = min(MAX_TABLE_BYTES, 4 * TABLE_FACTOR * len(self.features))
+        entries = 20 * len(self.features) + 6 * len(self.entry_levels)
+        return tables + entries + 4 * self.n_features + 8 * (3 * len(self.child_offsets) + len(self.scales))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         self._arrays = None

@@ -31,6 +31,7 @@ from holobind.codebooks.registry import default_dim  # noqa: F401 - the size tha
 from holobind.data.csr import binary_labels, checked_csr
 from holobind.errors import OptionError, ShapeError
 from holobind.ridge_knn._ridge_solvers import CholeskySolver, ConjugateGradientSolver, RidgeProblem, RidgeSolver
+from holobind.ridge_knn.fit_checkpoint import NO_CHECKPOINT, FitCheckpoint
 from holobind.ridge_knn.row_operator import RowOperator
 
 DEFAULT_MEMORY = 1 << 30  # bytes
@@ -135,6 +136,8 @@ def solve_ridge(
     overwrite_start: bool = False,
     processes: Processes = ALONE,
     shard_rows: bool | None = None,
+    checkpoint: FitCheckpoint = NO_CHECKPOINT,
+    stage: str = "solve",
     on_progress: ProgressCallback | None = None,
 ) -> RidgeSolution:
     """Solve for W and the bias; choose l2 if none is given.
@@ -158,6 +161,8 @@ def solve_ridge(
                     the columns: of d, or where L <= d of the L labels, whose weights are then not yet encoded
     shard_rows      whether they share the rows as well: each then reads only its own, and every product is exchanged.
                     By default where X takes more than `memory`
+    checkpoint, stage   where blocks of columns are stored as they are solved, and under which name; a factored solution
+                    is not stored
 
     The arrays of X may be mapped from a file. Rows of weight 0 are not copied, but skipped. The number of threads
     (torch's) changes the result only where the system is factored, and there by rounding.
@@ -198,7 +203,7 @@ def solve_ridge(
         if direct:
             solver = CholeskySolver(problem)
         else:
-            solver = ConjugateGradientSolver(problem, max_iterations, seed, first_guess)
+            solver = ConjugateGradientSolver(problem, max_iterations, seed, first_guess, checkpoint, stage)
         steps, validation = _choose(solver, l2, tolerance, mean_square, can_validate=n_rows > 1)
         used, l2 = steps[-1]
         solution, iterations, residual = solver.solve(l2, used)

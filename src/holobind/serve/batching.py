@@ -1,7 +1,8 @@
-"""Requests of many clients in one batch: a queue with a bound, one thread that predicts.
+"""Requests of many clients in one batch: a queue with a bound, and threads that predict.
 
-A batch holds what arrived while the batch before it ran, and what arrives within `batch_seconds` of its first request.
-So a request alone waits for at most that time, and under load a batch is as large as the load.
+A batch holds what arrived while the batches before it ran, and what arrives within `batch_seconds` of its first
+request. So a request alone waits for at most that time, and under load a batch is as large as the load. Two batches run
+at the same time, so that one predicts while requests of the other are read and answered.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from holobind.serve.registry import Version
 from holobind.serve.settings import Settings
 
 RETRY_SECONDS = 1
+BATCHES_AT_ONCE = 2
 
 
 @dataclass
@@ -54,7 +56,7 @@ class Ranked:
 class Batcher:
     """Predicts for requests, in batches.
 
-    on_batch   is called with each batch of rows of one model and its result, in the thread that predicts
+    on_batch   is called with each batch of rows of one model and its result, in a thread that predicts
     """
 
     def __init__(self, settings: Settings, on_batch: Callable[[Version, Any, Ranked, int], None] | None = None) -> None:
@@ -62,7 +64,9 @@ class Batcher:
         self.queued_rows = 0
         self._queue: deque[Rows] = deque()
         self._arrived = asyncio.Event()
-        self._thread = ThreadPoolExecutor(1, "predict")
+        self._threads = ThreadPoolExecutor(BATCHES_AT_ONCE, "predict")
+        self._free = asyncio.Semaphore(BATCHES_AT_ONCE)
+        self._running: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -75,8 +79,8 @@ class Batcher:
             await asyncio.sleep(0.005)
         if self._task is not None:
             self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        await asyncio.to_thread(self._thread.shutdown)
+            await asyncio.gather(self._task, *self._running, return_exceptions=True)
+        await asyncio.to_thread(self._threads.shutdown)
 
     async def rank(self, version: Version, inputs: Any, k: int, exclude: Sequence[Label] = ()) -> Ranked:
         """The k best labels of some rows. A `Problem` with status 429 refuses them where the queue is full."""
@@ -91,27 +95,36 @@ class Batcher:
         return await future
 
     async def run(self, work: Callable[[], Any]) -> Any:
-        """Run something else in the thread that predicts, after what it does now."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        """Run something else in a thread that predicts, after what it does now."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def _dispatch(self) -> None:
-        loop = asyncio.get_running_loop()
         while True:
             await self._arrived.wait()
+            await self._free.acquire()
             if self.settings.batch_seconds and self.queued_rows < self.settings.max_batch_rows:
                 await asyncio.sleep(self.settings.batch_seconds)
-            batch = self._take()
-            if batch:
-                results = await loop.run_in_executor(self._thread, self._predict, batch)
-                for rows, result in zip(batch, results, strict=True):
-                    if rows.future.done():  # its client is gone
-                        continue
-                    if isinstance(result, Exception):
-                        rows.future.set_exception(result)
-                    else:
-                        rows.future.set_result(result)
+            if batch := self._take():
+                task = asyncio.get_running_loop().create_task(self._answer(batch))
+                self._running.add(task)
+                task.add_done_callback(self._running.discard)
+            else:
+                self._free.release()
             if not self._queue:
                 self._arrived.clear()
+
+    async def _answer(self, batch: Sequence[Rows]) -> None:
+        try:
+            results = await asyncio.get_running_loop().run_in_executor(self._threads, self._predict, batch)
+        finally:
+            self._free.release()
+        for rows, result in zip(batch, results, strict=True):
+            if rows.future.done():  # its client is gone
+                continue
+            if isinstance(result, Exception):
+                rows.future.set_exception(result)
+            else:
+                rows.future.set_result(result)
 
     def _take(self) -> list[Rows]:
         """The oldest request, and those after it that fit into one batch with it."""

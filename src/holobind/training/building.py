@@ -10,12 +10,13 @@ from torch import Tensor
 
 from holobind import metrics
 from holobind._checks import fits_memory
+from holobind._processes import ALONE, Processes, joined
 from holobind._types import CsrArray, IntArray, ProgressCallback
 from holobind.data import Split, Tfidf
 from holobind.errors import DataError, OptionError
 from holobind.heads import Head, HolographicHead, LinearHead
 from holobind.model import Model
-from holobind.networks import FC, AttentionLstm, Network, XmlCnn
+from holobind.networks import FC, AttentionLstm, Network, WideAndDeep, XmlCnn
 from holobind.ridge_knn import default_dim
 from holobind.training.config import ModelConfig, TrainConfig
 from holobind.training.optimiser import DENSE_COPIES, SPARSE_COPIES, sparse_weights
@@ -34,7 +35,7 @@ SMALLER_SIZES = "take a smaller dim, hidden, embedding_dim, filters or hidden_si
 
 @dataclass(frozen=True)
 class Inputs:
-    """Training data as a network takes it: rows of features, or the tokens of texts."""
+    """Training data as a network takes it: rows of features, the tokens of texts, or both."""
 
     split: Split
     X: CsrArray
@@ -51,7 +52,8 @@ class Inputs:
 
     @property
     def n_features(self) -> int:
-        return int(self.X.shape[1]) if self.tokenizer is None else self.tokenizer.vocab_size
+        reads_features = self.tokenizer is None or self.tfidf is not None
+        return int(self.X.shape[1]) if reads_features or self.tokenizer is None else self.tokenizer.vocab_size
 
 
 def read_inputs(
@@ -61,9 +63,13 @@ def read_inputs(
     on_progress: ProgressCallback | None = None,
     max_uncompressed: int | None = None,
 ) -> Inputs:
-    """The inputs that a config selects: the data's features, features of its texts, or their tokens."""
+    """The inputs that a config selects: the data's features, features of its texts, their tokens, or the last two."""
     if config.reads_tokens:
-        inputs = Inputs(split, split.X, None, _fit_tokenizer(split, config), max_uncompressed=max_uncompressed)
+        tokenizer = _fit_tokenizer(split, config)
+        inputs = Inputs(split, split.X, None, tokenizer, max_uncompressed=max_uncompressed)
+        if config.has_linear_skip:
+            features = make_features(split, replace(config, text=True), tfidf, on_progress)
+            inputs = replace(inputs, X=features.X, tfidf=features.tfidf, summary=features.summary)
     else:
         features = make_features(split, config, tfidf, on_progress)
         inputs = Inputs(split, features.X, features.tfidf, None, features.encoder, features.summary)
@@ -104,11 +110,15 @@ def build(
                 f"a linear head of {width} x {n_labels} weights would take {4 * n_labels * width / 2**30:.0f} GB; "
                 "take head 'holographic'"
             )
+    shards = joined() if train_config is not None and train_config.shard_features else ALONE
+    if shards.size > 1 and torch.cuda.is_available():
+        raise OptionError("shard_features exchanges rows by gloo, on CPUs only; leave it out on GPUs")
+    out_features = dim if network_gives_output else None
     with torch.device("meta"):  # shapes alone
-        planned = _network(inputs, replace(config, word_vectors=None), hidden, dim if network_gives_output else None)
+        planned = _network(inputs, replace(config, word_vectors=None), hidden, out_features, shards)
     n_weights = planned.n_parameters() + (0 if network_gives_output else planned.out_features * dim)
     _check_memory(n_weights, sum(p.numel() for p in sparse_weights(planned)), dim, train_config)
-    network = _network(inputs, config, hidden, dim if network_gives_output else None)
+    network = _network(inputs, config, hidden, out_features, shards)
     in_features = None if network_gives_output else network.out_features
     head: Head
     if config.head == "linear":
@@ -167,10 +177,16 @@ def assemble(
     )
 
 
-def _network(inputs: Inputs, config: ModelConfig, hidden: Sequence[int], out_features: int | None) -> Network:
-    """The untrained network of a config; `out_features` if it gives the output itself."""
+def _network(
+    inputs: Inputs, config: ModelConfig, hidden: Sequence[int], out_features: int | None, shards: Processes
+) -> Network:
+    """The untrained network of a config; `out_features` if it gives the output itself.
+
+    shards   processes that divide the features of the first layer
+    """
     if inputs.tokenizer is not None:
-        return _text_network(config, inputs.tokenizer, hidden, inputs.max_uncompressed)
+        network = _text_network(config, inputs.tokenizer, hidden, inputs.max_uncompressed)
+        return network if out_features is None else WideAndDeep(inputs.n_features, out_features, network)
     return FC(
         inputs.n_features,
         hidden,
@@ -179,6 +195,7 @@ def _network(inputs: Inputs, config: ModelConfig, hidden: Sequence[int], out_fea
         dropout=config.dropout or 0.0,
         feature_dropout=config.feature_dropout or 0.0,
         seed=config.seed,
+        shards=shards if hidden else ALONE,
     )
 
 

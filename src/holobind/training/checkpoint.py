@@ -18,8 +18,10 @@ from torch.optim import AdamW, Optimizer
 
 from holobind import _storage as storage
 from holobind.codebooks._fingerprint import without_fingerprints
-from holobind.data.batches import Examples, SparseExamples, TokenExamples
+from holobind.data.batches import Examples, SparseExamples, TextExamples, TokenExamples
+from holobind.data.csr import release_array
 from holobind.errors import FileError
+from holobind.networks.sharded import ShardedLinear, sharded_layers
 from holobind.training.optimiser import RowAdam
 
 VERSION = 2
@@ -38,15 +40,28 @@ def write(
     model: nn.Module,
     best: dict[str, Tensor] | None,
     optimisers: list[Optimizer],
+    *,
+    is_main: bool = True,
 ) -> None:
-    """Write the file whole or not at all: the previous one stays until the new one takes its name."""
+    """Write the file whole or not at all: the previous one stays until the new one takes its name.
+
+    All processes call it, because parts of the weights may be in others (`sharded_layers`); the first one writes.
+    """
+    sharded = sharded_layers(model)
+
+    def whole(name: str, tensor: Tensor) -> Tensor | None:
+        return sharded[name].whole(tensor, everywhere=False) if name in sharded else tensor
+
     # The run says which seed draws the label vectors, so that no fingerprint is needed.
-    tensors = {f"model.{name}": tensor for name, tensor in without_fingerprints(model.state_dict()).items()}
-    tensors |= {f"best.{name}": tensor for name, tensor in without_fingerprints(best or {}).items()}
+    found: dict[str, Tensor | None] = {}
+    for kind, state_dict in (("model", model.state_dict()), ("best", best or {})):
+        found |= {f"{kind}.{name}": whole(name, tensor) for name, tensor in without_fingerprints(state_dict).items()}
     for name, parameter, optimiser in _parameters(model, optimisers):
         kept = optimiser.state.get(parameter, {})
-        tensors |= {f"optimiser.{name}.{key}": tensor for key, tensor in kept.items()}
-    tensors = {name: tensor.cpu() for name, tensor in tensors.items()}
+        found |= {f"optimiser.{name}.{key}": whole(name, tensor) for key, tensor in kept.items()}
+    if not is_main:
+        return
+    tensors = {name: tensor.cpu() for name, tensor in found.items() if tensor is not None}
     storage.write(path, "checkpoint", VERSION, {"state": state, "run": run}, tensors)
 
 
@@ -57,7 +72,8 @@ def read(
 
     Nothing is changed unless the whole file is valid.
     """
-    header, tensors = storage.read(path, "checkpoint", VERSION)
+    header, stored = storage.read(path, "checkpoint", VERSION)
+    tensors = _own_rows(path, sharded_layers(model), stored)
     if header.get("run") != run:
         raise FileError(f"{path} is of a run with other data or options; repeat those, or remove it to start anew")
     state_dict = model.state_dict()
@@ -93,11 +109,26 @@ def read(
     return header["state"], state_dict | {name: tensor.to(device) for name, tensor in best.items()}
 
 
+def _own_rows(path: Path, sharded: dict[str, ShardedLinear], tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors, with the rows of this process where processes divide them."""
+    own = dict(tensors)
+    for parameter, layer in sharded.items():
+        for name, tensor in tensors.items():
+            if parameter == name.partition(".")[2] or name.startswith(f"optimiser.{parameter}."):
+                if not tensor.ndim or len(tensor) != layer.n_features:
+                    raise _damaged(path, f"{name[:60]} does not have {layer.n_features} rows")
+                own[name] = layer.own(tensor).clone()
+    return own
+
+
 # What must be the same for a run to be resumed
 
 
 def examples_fingerprint(examples: Examples) -> dict[str, Any]:
-    """Sizes and checksums of the inputs of a run: rows of features, or tokens of texts."""
+    """Sizes and checksums of the inputs of a run: rows of features, tokens of texts, or both."""
+    if isinstance(examples, TextExamples):
+        features, tokens = examples_fingerprint(examples.features), examples_fingerprint(examples.tokens)
+        return {"features": features, "tokens": tokens}
     if isinstance(examples, SparseExamples):
         X = examples.X
         return {"normalise": examples.normalise, **csr_fingerprint(X.shape, X.indptr, X.indices, X.data)}
@@ -125,6 +156,7 @@ def checksum(array: NDArray[Any]) -> int:
     total = 0
     for start in starts:
         total = zlib.crc32(array[start : start + CHECKSUM_BLOCK].astype(wide).data, total)
+        release_array(array, start, start + CHECKSUM_BLOCK)
     return total
 
 

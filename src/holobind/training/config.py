@@ -86,7 +86,7 @@ class ModelConfig:
         MODEL,
         "ridge: the closed form, for network linear. Holographic heads: softmax, squares (least squares, as ridge "
         "regression), query (the paper's), query-abs, regression. Linear heads: bce, softmax.",
-        "ridge for linear, squares for fc; else softmax, or bce with a linear head",
+        "ridge for linear, else squares, or bce with a linear head; softmax with --trainable or the naive codebook",
     )
     dim: int | None = option(
         None,
@@ -115,9 +115,9 @@ class ModelConfig:
         None,
         FLAG,
         MODEL,
-        "Add a linear layer in parallel to the hidden layers of fc; it starts from the closed form, and with the loss "
-        "squares it stays there.",
-        "on for fc with the loss squares, else off",
+        "Add a linear layer on features in parallel to the hidden layers of fc, or to cnn and lstm; it starts from the "
+        "closed form, and with the loss squares it stays there.",
+        "on for fc, cnn and lstm with the loss squares, else off",
     )
     hidden: Sequence[int] | None = option(
         None, SIZES, MODEL, "Sizes of the hidden layers.", "512 for fc and cnn, 256 for lstm"
@@ -229,8 +229,8 @@ class ModelConfig:
             )
         if self.loss == "squares" and self.trainable:
             raise OptionError("the squares loss has fixed label vectors; got trainable " + ", ".join(self.trainable))
-        if self.linear_skip and self.network != "fc":
-            raise OptionError(f"linear_skip belongs to network 'fc'; got network {self.network!r}")
+        if self.linear_skip and self.network == "linear":
+            raise OptionError("linear_skip belongs to networks fc, cnn and lstm; got network 'linear'")
         if self.knn_weight and not (self.can_use_knn or self.can_add_scores):
             raise OptionError(
                 "knn_weight belongs to trained networks with a holographic head, and to the closed form with one, the "
@@ -244,7 +244,7 @@ class ModelConfig:
             )
         if self.encoder_weight is not None and self.encoder is None:
             raise OptionError(f"encoder_weight belongs to an encoder; got encoder_weight {self.encoder_weight!r} alone")
-        if self.label_trees and not (self.can_use_knn or (self.can_add_scores and not self.reads_tokens)):
+        if self.label_trees and not (self.can_use_knn or (self.can_add_scores and self.reads_features)):
             raise OptionError(
                 "label_trees belong to networks on features with a holographic head, and to the closed form with one, "
                 "the orbit codebook, no trainable vectors and normalised rows; "
@@ -283,14 +283,14 @@ class ModelConfig:
         if self.loss not in (None, "ridge"):
             return str(self.loss)
         fixed = self.codebook != "naive" and not self.trainable
-        return "squares" if self.network == "fc" and self.head == "holographic" and fixed else "softmax"
+        return "squares" if self.network != "linear" and self.head == "holographic" and fixed else "softmax"
 
     @property
     def has_linear_skip(self) -> bool:
         """Whether a linear layer is in parallel to the hidden layers."""
         if self.linear_skip is not None:
             return self.linear_skip
-        return self.network == "fc" and self.head == "holographic" and self.head_loss == "squares"
+        return self.network != "linear" and self.head == "holographic" and self.head_loss == "squares"
 
     @property
     def can_add_scores(self) -> bool:
@@ -318,6 +318,11 @@ class ModelConfig:
         """Whether the network reads texts token by token."""
         return self.network in TOKEN_NETWORKS
 
+    @property
+    def reads_features(self) -> bool:
+        """Whether the network reads rows of features, alone or beside tokens."""
+        return not self.reads_tokens or self.has_linear_skip
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -341,7 +346,8 @@ class TrainConfig:
         POSITIVE,
         TRAINING,
         "Peak of the learning rate.",
-        "0.001 for fc; 0.003 for others, and for fc with --linear-skip and another loss than squares",
+        "0.001 for fc, and for cnn and lstm with the loss squares; else, and for fc with --linear-skip and another "
+        "loss than squares, 0.003",
     )
     feature_learning_rate: float | None = option(
         None,
@@ -374,6 +380,13 @@ class TrainConfig:
         choice(Precision),
         TRAINING,
         "Numeric precision. bf16-mixed pays where the processor multiplies bfloat16.",
+    )
+    shard_features: bool = option(
+        False,
+        FLAG,
+        TRAINING,
+        "Divide the features of the first layer of fc, with the optimiser's state, among the processes of torchrun; "
+        "else every process has all of them.",
     )
     time_limit: float | None = option(
         None, POSITIVE, TRAINING, "Seconds after which training ends, with the learning rate at 0.", "none"
@@ -465,6 +478,7 @@ COMMAND_LINE_ONLY = {
     "plot": "`model_.metadata` has the values",
     "timings": "`model_.metadata` has them until it is saved",
     "groups": "an argument of `fit`",
+    "group_field": "`groups`, an argument of `fit`",
     "resume": "`fit` starts anew, as everywhere in scikit-learn",
     "quiet": "the estimator has `verbose`",
     "json": "output format",
@@ -502,12 +516,14 @@ def without_effect(given: Iterable[str], config: ModelConfig) -> list[str]:
         **dict.fromkeys(("dim", "codebook", "trainable"), config.head == "holographic"),
         "label_learning_rate": not config.closed_form and "labels" in config.trainable,
         **dict.fromkeys(("hidden", "dropout"), config.network != "linear"),
-        **dict.fromkeys(("text", "analyzer", "normalise"), not config.reads_tokens),
+        "text": not config.reads_tokens,
+        **dict.fromkeys(("analyzer", "normalise"), config.reads_features),
         "feature_dropout": not config.closed_form,
+        "shard_features": config.network == "fc",
         "l2": config.closed_form or config.starts_from_ridge,
         "rare_label_boost": config.closed_form or config.can_add_scores,
         "knn_weight": config.closed_form or config.can_add_scores,
-        "label_trees": config.can_use_knn or (config.can_add_scores and not config.reads_tokens),
+        "label_trees": config.can_use_knn or (config.can_add_scores and config.reads_features),
         "update": config.can_use_knn,
         "seed": True,
     }

@@ -22,7 +22,7 @@ from holobind._processes import ALONE, Processes, joined
 from holobind._storage import encode_lines
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.data import Split, Tfidf
-from holobind.data.batches import ExampleRows, Examples, SparseExamples, ragged_labels
+from holobind.data.batches import ExampleRows, Examples, SparseExamples, TextExamples, ragged_labels
 from holobind.data.csr import binary_labels, is_mapped, label_id_sets, normalise_rows, normalise_rows_in_file
 from holobind.data.holdout import group_ids
 from holobind.data.sentence_encoder import SentenceEncoder
@@ -39,6 +39,8 @@ from holobind.ridge_knn import (
     rare_label_weights,
     solve_ridge,
 )
+from holobind.ridge_knn.fit_checkpoint import NO_CHECKPOINT, FitCheckpoint
+from holobind.training import checkpoint as checkpoints
 from holobind.training.building import (
     BYTES_PER_WEIGHT,
     SMALLER_SIZES,
@@ -94,7 +96,8 @@ def learn(
 
     tfidf      how the features were made from the texts, where they were: the model then reads texts, too
     metadata   JSON values to store with the model
-    checkpoint, resume, log   of training, see `loop.fit`
+    checkpoint, resume, log   of training, see `loop.fit`; the checkpoint of the closed form is a folder, to which
+               results are written after a minute
     quantised  whether the closed form without kNN has quantised weights, as with kNN: a smaller file, and calibrated
                probabilities. By default it has float32 weights
     max_uncompressed   bytes to which a compressed file of word vectors may expand, see `data.load`
@@ -115,13 +118,18 @@ def learn(
     if groups is not None:
         inputs = replace(inputs, groups=group_ids(groups, len(split)))
     wants_network = quantised or config.uses_knn or config.label_trees or config.update or label_texts is not None
+    stored = NO_CHECKPOINT
+    if config.closed_form:
+        stored = _fit_checkpoint(checkpoint, resume, inputs, config, train_config)
     if config.can_use_knn and wants_network:
         model, summary = _learn_ridge_knn(
-            inputs, config, label_names, callbacks, train_config.memory_bytes, label_texts
+            inputs, config, label_names, callbacks, train_config.memory_bytes, stored, label_texts
         )
     elif config.closed_form:
-        model, summary = _learn_ridge(inputs, config, label_names, callbacks)
+        model, summary = _learn_ridge(inputs, config, label_names, callbacks, stored)
     else:
+        if train_config.shard_features:
+            _processes()
         model = build(inputs, config, label_names, train_config)
         summary = _train(model, inputs, config, train_config, callbacks, checkpoint, resume, log)
     timings = {"training": round(time.perf_counter() - began, 2), **summary.pop("timings", {})}
@@ -207,6 +215,7 @@ def _learn_ridge_knn(
     label_names: Sequence[str] | None,
     callbacks: Callbacks,
     memory: int | None,
+    checkpoint: FitCheckpoint,
     label_texts: Sequence[Sequence[str]] | None = None,
 ) -> tuple[Model, dict[str, Any]]:
     """The closed form with the residuals of the nearest training rows, unless `knn_weight` is 0.
@@ -219,7 +228,7 @@ def _learn_ridge_knn(
     tables, notes = DEFAULT_MEMORY, []
     if memory is not None:
         plan = plan_memory(memory, inputs.X, dim, config)
-        tables, config, notes = plan.tables, replace(plan.config, update=bool(config.update)), plan.notes
+        tables, config, notes = plan.tables, replace(plan.config, update=bool(plan.config.update)), plan.notes
     fitted = fit_ridge_knn(
         normalise_rows_in_file(inputs.X) if is_mapped(inputs.X) else normalise_rows(inputs.X),
         inputs.Y,
@@ -232,7 +241,8 @@ def _learn_ridge_knn(
         seed=config.seed,
         groups=inputs.groups,
         memory=tables,
-        processes=_processes(),
+        processes=checkpoint.processes,
+        checkpoint=checkpoint,
         on_progress=callbacks.on_solve,
     )
     network = fitted.network
@@ -254,6 +264,26 @@ def _learn_ridge_knn(
         model.label_text, model.calibration = found.label_text, found.calibration or model.calibration
         summary["label_text"] = found.summary
     return model, summary
+
+
+def _fit_checkpoint(
+    folder: Path | None, resume: bool, inputs: Inputs, config: ModelConfig, train_config: TrainConfig
+) -> FitCheckpoint:
+    """The checkpoint of the closed form, of all processes; without a folder it stores nothing."""
+    processes = _processes()
+
+    def run() -> dict[str, Any]:
+        X, Y, groups = inputs.X, inputs.Y, inputs.groups
+        return {
+            "options": asdict(config),
+            "memory": train_config.memory_bytes,
+            "processes": processes.size,
+            "examples": checkpoints.csr_fingerprint(X.shape, X.indptr, X.indices, X.data),
+            "labels": checkpoints.csr_fingerprint(Y.shape, Y.indptr, Y.indices),
+            "groups": None if groups is None else checkpoints.checksum(groups),
+        }
+
+    return FitCheckpoint(folder, run, processes, resume=resume)
 
 
 def _processes() -> Processes:
@@ -283,11 +313,17 @@ def _check_label_texts(label_texts: Sequence[Sequence[str]], split: Split, confi
 
 
 def _learn_ridge(
-    inputs: Inputs, config: ModelConfig, label_names: Sequence[str] | None, callbacks: Callbacks
+    inputs: Inputs,
+    config: ModelConfig,
+    label_names: Sequence[str] | None,
+    callbacks: Callbacks,
+    checkpoint: FitCheckpoint,
 ) -> tuple[Model, dict[str, Any]]:
-    """The closed form alone: a linear network set to the ridge regression."""
+    """The closed form alone: a linear network set to the ridge regression, by every process."""
     model = build(inputs, config, label_names)
-    summary = _solve_linear_path(model, inputs.X, inputs.Y, config, callbacks, model.frequencies.counts, inputs.groups)
+    counts = model.frequencies.counts
+    summary = _solve_linear_path(model, inputs.X, inputs.Y, config, callbacks, counts, inputs.groups, checkpoint)
+    checkpoint.processes.any(False)  # the first process removes the checkpoint: all have written by now
     return model, {"ridge": summary}
 
 
@@ -306,10 +342,7 @@ def _train(
 
     summary: dict[str, Any] = {}
     train_config = train_config.resolve(len(inputs.split), config)
-    if inputs.tokenizer is None:
-        examples = model.examples(inputs.X)
-    else:
-        examples = inputs.tokenizer.encode(inputs.split.texts or [], config.max_tokens, cache=True)
+    examples = _training_examples(model, inputs, config)
     split_by = len(inputs.split), train_config.validation_fraction, train_config.seed, inputs.groups
     kept, held = loop.validation_split(*split_by)
     path = None
@@ -354,6 +387,14 @@ def _train(
     return summary
 
 
+def _training_examples(model: Model, inputs: Inputs, config: ModelConfig) -> Examples:
+    """Rows of features, tokens, or both, as the network takes them."""
+    if inputs.tokenizer is None:
+        return model.examples(inputs.X)
+    tokens = inputs.tokenizer.encode(inputs.split.texts or [], config.max_tokens, cache=True)
+    return tokens if inputs.tfidf is None else TextExamples(SparseExamples(inputs.X, config.normalise), tokens)
+
+
 # The closed form in a linear path
 
 
@@ -371,6 +412,7 @@ def _solve_linear_path(
     callbacks: Callbacks,
     counts: IntArray | None = None,
     groups: IntArray | None = None,
+    checkpoint: FitCheckpoint = NO_CHECKPOINT,
 ) -> dict[str, Any]:
     """Set x W + b of a model to the closed form, and return the solver's summary.
 
@@ -388,6 +430,7 @@ def _solve_linear_path(
         label_weights=label_weights,
         seed=config.seed,
         groups=groups,
+        checkpoint=checkpoint,
         on_progress=callbacks.on_solve,
     )
     with torch.no_grad():

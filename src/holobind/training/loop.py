@@ -13,7 +13,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -26,6 +26,7 @@ import torch
 from lightning_fabric import Fabric
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
 from holobind import metrics
@@ -36,6 +37,7 @@ from holobind.data.csr import checked_csr, take_rows
 from holobind.data.holdout import MAX_HELD_OUT_ROWS, holdout
 from holobind.errors import FileError, OptionError, TrainingInterrupted
 from holobind.model import MAX_BATCH_ROWS, Model
+from holobind.networks.sharded import join_shards, sharded_layers
 from holobind.training import checkpoint as checkpoints
 from holobind.training.config import TrainConfig
 from holobind.training.optimiser import optimisers, sparse_weights
@@ -90,7 +92,10 @@ def fit(
     if resume and checkpoint is not None:
         run.restore(checkpoint)
     run.run()
-    return run.state
+    state = run.state
+    del run  # and the optimisers' states, before the rows of other processes are gathered
+    join_shards(model)
+    return state
 
 
 def launch(precision: str = "32-true", *, sparse: bool = True) -> Fabric:
@@ -145,13 +150,16 @@ class _Run:
         self.state = TrainState(steps=-(-len(self.kept) // self.batch_size))
         self.best: dict[str, Tensor] | None = None
         self.optimisers = optimisers(model, config)
+        # DistributedDataParallel leaves alone what is not the same in all processes.
+        self.sharded = sharded_layers(model)
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(model, list(self.sharded))
         # Fabric's optimisers delegate to these, so a state restored into these is used.
         self.wrapped, *self.steppers = _setup(fabric, model, self.optimisers)
 
     def run(self) -> None:
         state = self.state
         self.began = time.monotonic() - state.seconds
-        written = time.monotonic()
+        written = state.seconds  # by the clock of the first process: all write together
         self.write_log(0)
         self.model.train()
         devices = [self.fabric.device] if self.fabric.device.type == "cuda" else []
@@ -173,13 +181,13 @@ class _Run:
                         raise TrainingInterrupted
                     if self.out_of_time():
                         break
-                    if time.monotonic() - written > self.checkpoint_seconds and state.step < state.steps:
+                    if state.seconds - written > self.checkpoint_seconds and state.step < state.steps:
                         self.write()
-                        written = time.monotonic()
+                        written = state.seconds
                 self.end_epoch()
                 self.write()
                 self.write_log(state.epoch - 1)
-                written = time.monotonic()
+                written = state.seconds
         if self.best is not None:
             self.model.load_state_dict(self.best)
         self.model.eval()
@@ -211,7 +219,8 @@ class _Run:
         loss = loss * (len(rows) * world / len(batch))
         fabric.backward(loss)
         if self.config.clip_norm:
-            clip_gradients(self.model.parameters(), self.config.clip_norm)
+            sharded = {id(layer.weight) for layer in self.sharded.values()}
+            clip_gradients(self.model.parameters(), self.config.clip_norm, sharded, self.all_reduce)
         for stepper in self.steppers:
             stepper.step()
             stepper.zero_grad()
@@ -273,9 +282,16 @@ class _Run:
         mine = self.held_out[self.fabric.global_rank :: self.fabric.world_size]
         total = 0.0
         self.model.eval()
-        for rows in prediction_batches(self.examples, mine, MAX_BATCH_ROWS):
+        batches = list(prediction_batches(self.examples, mine, MAX_BATCH_ROWS))
+        n_extra = 0
+        if self.sharded:  # all processes call the network together: those with fewer batches compute some in vain
+            n_batches = max(1, -(-len(self.held_out) // (self.fabric.world_size * MAX_BATCH_ROWS)))
+            n_extra = n_batches - len(batches)
+        for i, rows in enumerate(batches + n_extra * [self.held_out[:1]]):
             with torch.inference_mode():
                 h = self.model.network(self.examples.batch(rows).to(self.fabric.device))
+            if i >= len(batches):
+                continue
             top = self.model.top_k_of_output(h, k)[1].cpu().numpy()
             total += float(METRIC_FUNCTIONS[name](take_rows(self.Y, rows), top)[-1]) * len(rows)
         self.model.train()
@@ -302,10 +318,10 @@ class _Run:
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
-        """What must be the same for a run to be resumed; the time limit may change."""
+        """What must be the same for a run to be resumed; the time limit may change, and where weights are."""
         order = self.model.label_order
         found = {
-            "config": asdict(replace(self.config, time_limit=None)),
+            "config": asdict(replace(self.config, time_limit=None, shard_features=False)),
             "options": self.options,
             "warm_start": self.warm_start,
             "network": self.model.network.config(),
@@ -319,9 +335,9 @@ class _Run:
         return json.loads(json.dumps(found, default=str))  # JSON has no tuples
 
     def write(self) -> None:
-        if self.checkpoint is not None and self.is_main:
-            state = asdict(self.state)
-            checkpoints.write(self.checkpoint, self.fingerprint, state, self.model, self.best, self.optimisers)
+        if self.checkpoint is not None and (self.is_main or self.sharded):
+            kept = asdict(self.state), self.model, self.best, self.optimisers
+            checkpoints.write(self.checkpoint, self.fingerprint, *kept, is_main=self.is_main)
 
     def write_log(self, first: int) -> None:
         """Add the lines of the epochs from `first` to the log, but none that it has already.
@@ -355,18 +371,32 @@ def _setup(fabric: Fabric, model: nn.Module, found: list[Optimizer]) -> Any:
     return fabric.setup(model, *found)
 
 
-def clip_gradients(parameters: Iterator[nn.Parameter], max_norm: float) -> None:
-    """Scale all gradients so that their joint norm is at most `max_norm`; torch's own clipping takes no sparse ones."""
-    values = []
+def clip_gradients(
+    parameters: Iterator[nn.Parameter],
+    max_norm: float,
+    sharded: Container[int] = (),
+    all_reduce: Callable[..., tuple[float, ...]] = lambda *values: values,
+) -> None:
+    """Scale all gradients so that their joint norm is at most `max_norm`; torch's own clipping takes no sparse ones.
+
+    sharded      ids of parameters of which every process has other rows
+    all_reduce   gives the sum over all processes
+    """
+    values, divided = [], []
     for p in parameters:
         if p.grad is not None and p.grad.is_sparse:
             p.grad = p.grad.coalesce()
-            values.append(p.grad._values())
-        elif p.grad is not None:
-            values.append(p.grad)
+        if p.grad is not None:
+            values.append(p.grad._values() if p.grad.is_sparse else p.grad)
+            divided.append(id(p) in sharded)
     if not values:
         return
-    norm = torch.stack(torch._foreach_norm(values)).norm()
+    norms = torch.stack(torch._foreach_norm(values))
+    if any(divided):
+        own = norms[torch.tensor(divided)]
+        (of_all,) = all_reduce(float(own.double().square().sum()))
+        norms = torch.cat([norms[~torch.tensor(divided)], own.new_tensor([of_all]).sqrt()])
+    norm = norms.norm()
     scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
     torch._foreach_mul_(values, scale)
 

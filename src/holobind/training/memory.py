@@ -9,6 +9,7 @@ from holobind.training.config import ModelConfig
 PROGRAM_BYTES = 400 * 10**6  # Python, torch and compiled code
 MIN_TABLE_BYTES = 64 * 10**6  # for blocks of columns, at least
 KNN_ENTRY_BYTES, TREE_ENTRY_BYTES = 40, 40  # for each feature of a row, with temporary arrays
+UPDATE_COPIES_OF_WEIGHTS, UPDATE_COPIES_OF_OUTPUTS = 6, 1  # of the solution that an update goes on from, and of X W
 
 
 @dataclass(frozen=True)
@@ -39,4 +40,8 @@ def plan_memory(limit: int, X: CsrArray, dim: int, config: ModelConfig) -> Memor
     if config.label_trees != 0 and TREE_ENTRY_BYTES * entries > left:
         config = replace(config, label_trees=0)
         notes.append(f"label trees take about {TREE_ENTRY_BYTES * entries / 1e9:.1f} GB and were left out")
+    update_bytes = UPDATE_COPIES_OF_WEIGHTS * weights + UPDATE_COPIES_OF_OUTPUTS * 4 * X.shape[0] * dim
+    if config.update and update_bytes > left:
+        config = replace(config, update=False)
+        notes.append(f"what an update needs takes about {update_bytes / 1e9:.1f} GB to fit and was left out")
     return MemoryPlan(max(MIN_TABLE_BYTES, left // 3), config, notes)

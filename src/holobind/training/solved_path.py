@@ -1,10 +1,11 @@
 """Trained networks with a linear path that is solved in closed form, and what is added to their scores.
 
-The default recipe of network fc:
+The default recipe of the networks fc, cnn and lstm:
 
 1. solve the linear path on kept rows: ridge regression, to a smaller tolerance than in the closed form, whose
    residuals of neighbours make up for a loose one; votes do not;
-2. train the hidden layers beside it on the squares loss, of which the solved path is the optimum: it stays fixed;
+2. train the hidden layers, or the network on tokens, beside it on the squares loss, of which the solved path is the
+   optimum: it stays fixed;
 3. choose votes of neighbours and label trees on held-out rows (`ridge_knn.choose_extra_scores`), and calibrate;
 4. solve the linear path again on all rows; all rows vote.
 
@@ -24,7 +25,6 @@ from holobind.data.batches import ExampleRows, Examples, prediction_batches
 from holobind.data.csr import binary_labels, is_mapped, normalise_rows, normalise_rows_in_file
 from holobind.heads import HolographicHead
 from holobind.model import MAX_BATCH_ROWS, Model
-from holobind.networks import FC
 from holobind.ridge_knn import (
     ExtraChoice,
     RidgeSolution,
@@ -35,7 +35,7 @@ from holobind.ridge_knn import (
     solve_ridge,
     suits_trees,
 )
-from holobind.ridge_knn.fit import L2_SEARCH_DIM
+from holobind.ridge_knn.fit_steps import L2_SEARCH_DIM
 from holobind.training.config import ModelConfig
 
 
@@ -118,8 +118,9 @@ def solved_path(model: Model, X: CsrArray, Y: CsrArray, config: ModelConfig, on_
 
 def freeze_linear_path(model: Model, frozen: bool) -> None:
     """Keep the linear skip of a network out of training, or let it train again."""
-    if isinstance(model.network, FC) and model.network.linear_skip is not None:
-        model.network.linear_skip.weight.requires_grad_(not frozen)
+    skip = getattr(model.network, "linear_skip", None)
+    if skip is not None:
+        skip.weight.requires_grad_(not frozen)
 
 
 @dataclass
@@ -154,7 +155,7 @@ class Extras:
                 head_labels=None if order is None else np.argsort(order),
                 knn_weight=knn_weight,
                 label_trees=label_trees,
-                try_trees=not config.reads_tokens and suits_trees(len(kept), model.head.ridge_codebook()),
+                try_trees=model.network.n_features is not None and suits_trees(len(kept), model.head.ridge_codebook()),
                 rare_label_boost=config.rare_label_boost,
                 seed=config.seed,
                 on_progress=self.on_progress,
@@ -172,8 +173,8 @@ class Extras:
             self.model.extra_scores = self.choice.scores(X, Y, config.rare_label_boost, config.seed, self.on_progress)
 
     def _rows(self, rows: RowIndex) -> tuple[CsrArray, CsrArray]:
-        config = self.model.network.config()
-        n_features = config["vocab_size"] if self.config.reads_tokens else config["n_features"]
+        network = self.model.network
+        n_features = network.n_features or network.config()["vocab_size"]
         return normalise_rows(feature_rows(self.examples, rows, n_features)), binary_labels(self.Y[rows])
 
     def _outputs(self, rows: RowIndex) -> Tensor:

@@ -53,10 +53,15 @@ def make_features(
         fitted, features = Tfidf.fit(split.texts or [], analyzer=config.analyzer)
         if config.text or fitted.words:
             tfidf, X = fitted, features
-    summary = {} if tfidf is None else {"text": {"analyzer": tfidf.analyzer}}
+    summary = {} if tfidf is None else {"text": _summary(tfidf)}
     if config.encoder is None or config.encoder_weight == 0:
         return TextFeatures(X, tfidf, None, summary)
     return _with_encoder(TextFeatures(X, tfidf, None, summary), split, config, on_progress)
+
+
+def _summary(tfidf: "Tfidf | SklearnFeatures") -> dict[str, Any]:
+    streamed = tfidf.streamed if isinstance(tfidf, Tfidf) else None
+    return {"analyzer": tfidf.analyzer} | ({} if streamed is None else {"streamed": streamed.summary()})
 
 
 def _prefers_text(config: ModelConfig) -> bool:

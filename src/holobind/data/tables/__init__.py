@@ -9,6 +9,17 @@ vocabulary.py   names of labels
 
 from holobind.data.tables.layout import Layout
 from holobind.data.tables.options import TABLE_FORMATS, TableOptions
-from holobind.data.tables.reading import Table, arrange, find_format, open_table, read_table
+from holobind.data.tables.reading import Table, TableRows, arrange, find_format, open_table, read_field, read_table
 
-__all__ = ["TABLE_FORMATS", "Layout", "Table", "TableOptions", "arrange", "find_format", "open_table", "read_table"]
+__all__ = [
+    "TABLE_FORMATS",
+    "Layout",
+    "Table",
+    "TableOptions",
+    "TableRows",
+    "arrange",
+    "find_format",
+    "open_table",
+    "read_field",
+    "read_table",
+]

@@ -18,6 +18,7 @@ from holobind.errors import DataError
 
 PARQUET_MAGIC, ARROW_FILE_MAGIC, ARROW_STREAM_MAGIC = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 BATCH_ROWS = 1024
+READ_BYTES = 1 << 20  # of a column at a time: a row group may be as large as the file
 MAX_STATE_BYTES = 1 << 24  # of the JSON of a Hugging Face dataset
 
 
@@ -43,7 +44,7 @@ def from_parquet(path: Path, max_uncompressed: int | None) -> Source:
         _check_types(path, usable, wanted)
         # A text that a million rows repeat is one entry of a dictionary, and stays one in memory.
         shared = [name for name in strings if name in wanted]
-        with _errors(path, pa), pq.ParquetFile(path, read_dictionary=shared) as file:
+        with _errors(path, pa), pq.ParquetFile(path, read_dictionary=shared, buffer_size=READ_BYTES) as file:
             batches = map(_valid, file.iter_batches(batch_size=BATCH_ROWS, columns=list(wanted), use_threads=False))
             yield from _numbered(pa, path, batches, wanted, limit, _class_names(schema))
 

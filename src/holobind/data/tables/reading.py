@@ -1,6 +1,7 @@
 """Open a table of any format, and read its texts and labels."""
 
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -96,33 +97,79 @@ def read_table(
     like           the layout of the training split, which the test split shares
     labels_known   a list of the labels comes with the table, so that nothing about them is judged
     """
-    options = options or TableOptions()
-    if like is not None and options.separator is None:
-        options = replace(options, separator=like.separator or NO_SEPARATOR, preferred=like.fields.text)
-    source = open_table(path, format, options, max_uncompressed)
-    if labels_known:
-        options = replace(options, separator=options.separator or source.separator or NO_SEPARATOR)
-    layout, records = arrange(source, options)
+    rows = TableRows(path, format, options, max_uncompressed, like=like, labels_known=labels_known)
     texts: list[str] = []
     label_names: list[list[str]] = []
-    counter = LabelCounter.empty()
-    compressed = path.suffix.lower() in OPEN_COMPRESSED
-    max_rows = row_limit(path.stat().st_size, max_uncompressed) if compressed else sys.maxsize
+    for text, names in rows:
+        texts.append(text)
+        label_names.append(names)
+    return Table(texts, label_names, rows.layout, rows.describe())
+
+
+class TableRows:
+    """The text and the label names of each row of a table, as it is read; the arguments are those of `read_table`.
+
+    layout   how it is read
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        format: str | None = None,  # noqa: A002
+        options: TableOptions | None = None,
+        max_uncompressed: int | None = None,
+        *,
+        like: Layout | None = None,
+        labels_known: bool = False,
+    ) -> None:
+        options = options or TableOptions()
+        if like is not None and options.separator is None:
+            options = replace(options, separator=like.separator or NO_SEPARATOR, preferred=like.fields.text)
+        self._path, self._source = path, open_table(path, format, options, max_uncompressed)
+        if labels_known:
+            options = replace(options, separator=options.separator or self._source.separator or NO_SEPARATOR)
+        self._judges_labels = options.separator is None
+        compressed = path.suffix.lower() in OPEN_COMPRESSED
+        self._max_rows = row_limit(path.stat().st_size, max_uncompressed) if compressed else sys.maxsize
+        self.layout, self._records = arrange(self._source, options)
+        self.n_rows = 0
+
+    def __iter__(self) -> Iterator[tuple[str, list[str]]]:
+        counter = LabelCounter.empty()
+        for number, record in self._records:
+            if isinstance(record, DataError):
+                raise record
+            if self.n_rows >= self._max_rows:
+                raise expansion_error(self._path, self._max_rows, "rows")
+            try:
+                row = self.layout.text_of(record), self.layout.labels_of(record)
+            except DataError as error:
+                raise DataError(f"{self._source.place(number)}: {error}") from error
+            counter.add(row[1])
+            self.n_rows += 1
+            yield row
+        if self._judges_labels:
+            counter.check(str(self._path))
+
+    def describe(self) -> str:
+        """How the table was read, in one line."""
+        return ", ".join([self.layout.describe(f"{self.n_rows:,} rows"), *self._source.notes])
+
+
+def read_field(path: Path, field: str, options: TableOptions, max_uncompressed: int | None = None) -> list[str]:
+    """A field of each row of a table, such as the group to which the row belongs."""
+    options = replace(options, id=field)
+    source = open_table(path, options.format, options, max_uncompressed, labelled=False)
+    layout, records = arrange(source, options, labelled=False)
+    found: list[str] = []
     for number, record in records:
         if isinstance(record, DataError):
             raise record
-        if len(texts) >= max_rows:
-            raise expansion_error(path, max_rows, "rows")
-        try:
-            texts.append(layout.text_of(record))
-            label_names.append(layout.labels_of(record))
-        except DataError as error:
-            raise DataError(f"{source.place(number)}: {error}") from error
-        counter.add(label_names[-1])
-    if options.separator is None:
-        counter.check(str(path))
-    description = ", ".join([layout.describe(f"{len(texts):,} rows"), *source.notes])
-    return Table(texts, label_names, layout, description)
+        value = layout.id_of(record)
+        if value is None or value == "":
+            raise DataError(f"{source.place(number)}: {field!r} is empty; every row needs a value there")
+        found.append(str(value))
+    return found
 
 
 def arrange(source: Source, options: TableOptions, *, labelled: bool = True) -> tuple[Layout, NumberedRecords]:
