@@ -33,7 +33,7 @@ from holobind import metrics
 from holobind._types import CsrArray, FloatArray
 from holobind.data import Split
 from holobind.data.csr import normalise_rows, scale_columns
-from holobind.ridge_knn import fit, fit_forest, knn_index, tree_choice
+from holobind.ridge_knn import fit, fit_forest, fit_steps, knn_index, tree_choice
 
 RESULTS = Path(__file__).parent / "results" / "economies.jsonl"
 MAX_LOSS = 0.1  # points that an economy may cost
@@ -94,7 +94,7 @@ def _float_codes(blocks: Iterable[torch.Tensor], bits: int) -> tuple[torch.Tenso
 
 
 def _first_tree_of_all_rows(network: Callable[..., Any]) -> Callable[..., Any]:
-    """`_Ridge.network` with a first label tree that is fitted again, to all rows."""
+    """`RidgeSteps.network` with a first label tree that is fitted again, to all rows."""
 
     def build(
         self: Any,
@@ -107,7 +107,7 @@ def _first_tree_of_all_rows(network: Callable[..., Any]) -> Callable[..., Any]:
         weight: Any = 0.0,
         update: bool = False,
     ) -> Any:
-        trees = [fit.fit_label_tree(X, Y, seed=self.seed), *trees[1:]] if trees and weight else trees
+        trees = [fit_steps.fit_label_tree(X, Y, seed=self.seed), *trees[1:]] if trees and weight else trees
         return network(self, solution, X, Y, choice, forest, trees, weight, update)
 
     return build
@@ -129,7 +129,7 @@ class Shape:
 
     @property
     def may_have_trees(self) -> bool:
-        return not self.is_one_hot and self.rows >= fit.MIN_ROWS_FOR_TREES
+        return not self.is_one_hot and self.rows >= tree_choice.MIN_ROWS_FOR_TREES
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def _texts(shape: Shape) -> bool:
     return shape.has_texts
 
 
-RIDGE, FIT, TREE = "ridge_knn.ridge", "ridge_knn.fit", "ridge_knn.label_tree"
+RIDGE, FIT, STEPS, TREE = "ridge_knn.ridge", "ridge_knn.fit", "ridge_knn.fit_steps", "ridge_knn.label_tree"
 ENCODER, NETWORK, TREE_FIT = "ridge_knn.encoder", "ridge_knn.network", "ridge_knn.fit_label_tree"
 EXACT_TOLERANCE = {f"{RIDGE}:FIRST_TOLERANCE": 0.003, f"{RIDGE}:MIN_TOLERANCE": 0.003}
 MORE_ITERATIONS = {f"{RIDGE}:solve_ridge.__kwdefaults__[max_iterations]": 1000}
@@ -197,7 +197,7 @@ ECONOMIES = {
         Economy("weak features", "skipped in the search", {"ridge_knn.knn_index:MIN_FEATURE_STRENGTH": 0.0}, "none"),
         Economy("neighbours", "30", {f"{ENCODER}:N_NEIGHBOURS": 100}, "100"),
         Economy(
-            "search dim", "penalty chosen at dim 128", {f"{FIT}:L2_SEARCH_DIM": WITHOUT_LIMIT}, "full", _many_labels
+            "search dim", "penalty chosen at dim 128", {f"{STEPS}:L2_SEARCH_DIM": WITHOUT_LIMIT}, "full", _many_labels
         ),
         Economy(
             "held-out rows",
@@ -232,7 +232,7 @@ ECONOMIES = {
         Economy(
             "first tree",
             "fitted to kept rows",
-            {f"~{FIT}:_Ridge.network": _first_tree_of_all_rows},
+            {f"~{STEPS}:RidgeSteps.network": _first_tree_of_all_rows},
             "to all rows",
             _trees,
         ),

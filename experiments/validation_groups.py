@@ -34,7 +34,7 @@ from holobind.data.csr import normalise_rows
 from holobind.data.holdout import group_ids
 from holobind.data.python_calls import STDLIB, _modules, functions, package_of, split_of
 from holobind.metrics import ndcg_at_k
-from holobind.ridge_knn import KnnChoice, fit, fit_ridge_knn
+from holobind.ridge_knn import KnnChoice, fit_ridge_knn, fit_steps
 from holobind.ridge_knn.knn_choice import choose_knn, held_out_outputs
 from holobind.ridge_knn.sharded_rows import ShardedRows
 
@@ -96,7 +96,7 @@ def run(train: Split, test: Split, groups: list[str], dim: int, seed: int) -> di
             "test": round(float(tested), 2),
         }
         best = max(best, (float(tested), fitted.solution.l2, *_powers(network)))
-    ridge = fit._Ridge(network.codebook(), network.rare_label_boost, seed, None)
+    ridge = fit_steps.RidgeSteps(network.codebook(), network.rare_label_boost, seed, None)
     trial = KnnChoice(0.0, 2.0, 1.0, 0.0)
     rows = ShardedRows(X, train.Y, np.arange(X.shape[0]), ALONE)
     for l2 in sorted(penalties):

@@ -49,6 +49,7 @@ def test_features_are_those_of_scikit_learn_also_after_storing(vectoriser):
         (TfidfVectorizer(token_pattern=r"\\(\w+)+$"), "its token_pattern, "),
         (TfidfVectorizer(token_pattern=r"a*a*a*b"), "its token_pattern, "),
         (TfidfVectorizer(token_pattern="[a"), "its token_pattern, "),
+        (TfidfVectorizer(token_pattern=None), "its token_pattern, None, cannot be stored safely"),
         (type("Mine", (CountVectorizer,), {})(), "a model can store TfidfVectorizer, CountVectorizer, "),
         (object(), "got object: transform the texts yourself, and fit on the matrix"),
     ],

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from holobind import metrics
 from holobind.data.csr import normalise_rows
-from holobind.ridge_knn import KnnIndex, fit, ridge, solve_ridge
+from holobind.ridge_knn import KnnIndex, fit_steps, ridge, solve_ridge
 
 
 @pytest.fixture
@@ -21,14 +21,14 @@ def economies(monkeypatch):
 
 
 def test_constants_of_a_twin_are_set_and_set_back(economies):
-    network, default = fit._Ridge.network, ridge.FIRST_TOLERANCE
+    network, default = fit_steps.RidgeSteps.network, ridge.FIRST_TOLERANCE
     with pytest.raises(ZeroDivisionError), economies.replaced(economies.ECONOMIES["tolerance"].twin):
         assert default > ridge.FIRST_TOLERANCE and solve_ridge.__kwdefaults__["max_iterations"] == 1000
         _ = 1 / 0
     assert default == ridge.FIRST_TOLERANCE and solve_ridge.__kwdefaults__["max_iterations"] == 100
     with economies.replaced(economies.ECONOMIES["first tree"].twin):
-        assert fit._Ridge.network is not network
-    assert fit._Ridge.network is network
+        assert fit_steps.RidgeSteps.network is not network
+    assert fit_steps.RidgeSteps.network is network
 
 
 def test_every_twin_names_what_exists(economies):

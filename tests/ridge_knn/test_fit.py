@@ -14,7 +14,7 @@ from holobind.data.csr import normalise_rows
 from holobind.errors import OptionError
 from holobind.heads.added_scores import AddedScores
 from holobind.metrics import ndcg_at_k
-from holobind.ridge_knn import KnnChoice, fit, fit_ridge_knn, knn_choice, label_tree, tree_choice
+from holobind.ridge_knn import KnnChoice, fit, fit_ridge_knn, fit_steps, knn_choice, label_tree, tree_choice
 from holobind.ridge_knn import ridge as ridge_module
 from holobind.ridge_knn.fit_forest import N_TREES
 from holobind.ridge_knn.fit_label_tree import fit_label_tree
@@ -218,9 +218,9 @@ def test_label_trees_are_learned_without_knn_and_refused_elsewhere():
 def test_a_tolerance_is_chosen_on_held_out_rows_and_used_for_all(monkeypatch):
     monkeypatch.setattr(ridge_module, "MAX_CHOLESKY_UNKNOWNS", 1)
     given = []
-    solve = fit.solve_ridge
+    solve = fit_steps.solve_ridge
     monkeypatch.setattr(
-        fit, "solve_ridge", lambda *args, **options: given.append(options["tolerance"]) or solve(*args, **options)
+        fit_steps, "solve_ridge", lambda *args, **options: given.append(options["tolerance"]) or solve(*args, **options)
     )
     solution = fit_ridge_knn(*clustered(n=200), l2=1.0).solution
     assert given[0] is None and None not in given[1:] and given[-1] == solution.tolerance
@@ -236,15 +236,15 @@ def test_a_smaller_tolerance_is_taken_only_if_rows_gain_with_the_knn_term(monkey
     for gains, tolerance in ((False, 0.3), (True, 0.01)):
         monkeypatch.setattr(fit, "_gains", lambda *_, gains=gains: gains)
         searched = []
-        solve = fit.solve_ridge
+        solve = fit_steps.solve_ridge
 
         def record(*args, solve=solve, searched=searched, **options):
             searched.append(options["tolerance"])
             return solve(*args, **options)
 
-        monkeypatch.setattr(fit, "solve_ridge", record)
+        monkeypatch.setattr(fit_steps, "solve_ridge", record)
         fit_ridge_knn(*clustered(n=200))
-        monkeypatch.setattr(fit, "solve_ridge", solve)
+        monkeypatch.setattr(fit_steps, "solve_ridge", solve)
         assert searched[-1] == tolerance
 
 

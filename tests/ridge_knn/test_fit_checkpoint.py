@@ -10,7 +10,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from holobind import FileError, _files
-from holobind.ridge_knn import _ridge_solvers, fit, fit_ridge_knn, knn_choice, ridge, tree_choice
+from holobind.ridge_knn import _ridge_solvers, fit, fit_ridge_knn, fit_steps, knn_choice, ridge, tree_choice
 from holobind.ridge_knn.fit_checkpoint import FitCheckpoint, remove_checkpoint
 
 OPTIONS = {"dim": 24, "update": False}
@@ -55,8 +55,8 @@ def counted(monkeypatch, stop_at=None):
     with monkeypatch.context() as patch:
         for module, name, kind in (
             (_ridge_solvers, "conjugate_gradients", "blocks"),
-            (fit, "held_out_outputs", "outputs"),
-            (fit, "fit_label_tree", "trees"),
+            (fit_steps, "held_out_outputs", "outputs"),
+            (fit_steps, "fit_label_tree", "trees"),
         ):
             patch.setattr(module, name, counting(kind, getattr(module, name)))
         yield done

@@ -214,7 +214,9 @@ def test_the_solver_reaches_its_tolerance_with_any_block(monkeypatch, block):
     assert BlockSolver(X, 0.5).solve(np.zeros((N_FEATURES, 2), np.float32), 1e-5)[1] == 0
 
 
-def test_block_gradients_solve_dependent_columns_and_share_directions():
+@pytest.mark.parametrize("shared", [True, False], ids=["shared directions", "a step for each column"])
+def test_block_gradients_solve_dependent_columns(monkeypatch, shared):
+    monkeypatch.setattr("holobind.ridge_knn._block_cg.MIN_ENTRIES_PER_FEATURE", 0 if shared else np.inf)
     X, l2 = data()[0], 0.5
     draw = np.random.default_rng(2)
     B = draw.normal(size=(N_FEATURES, 12)).astype(np.float32)

@@ -5,6 +5,7 @@ written whole or not at all, and those that exist are not made again: a run that
 With Ray, every worker loads the model once and takes one file at a time; a file whose worker died goes to another one.
 """
 
+import logging
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -115,8 +116,9 @@ def predict_with_ray(job: PredictionJob, files: dict[Path, Path], workers: int) 
     if not files:
         return
     started = not ray.is_initialized()
+    logging.getLogger("ray.data").setLevel(logging.WARNING)  # its plans are no progress of ours
     if started:
-        ray.init(log_to_driver=False, include_dashboard=False)
+        ray.init(log_to_driver=False, include_dashboard=False, logging_level=logging.WARNING)
     try:
         ray.data.DataContext.get_current().enable_progress_bars = False
         items = [{"source": str(source.resolve()), "target": str(target.resolve())} for source, target in files.items()]

@@ -20,7 +20,7 @@ from holobind._types import CsrArray, FloatArray, IntArray, RowIndex
 from holobind.errors import DataError, DTypeError, ShapeError
 
 MAX_FLOAT32 = float(np.finfo(np.float32).max)
-COUNTED_ENTRIES, COUNTED_ROWS = 1 << 22, 1 << 20  # at a time
+COUNTED_ENTRIES, COUNTED_ROWS = 1 << 22, 1 << 17  # at a time
 BLOCK_ENTRIES = 1 << 22  # of a mapped matrix, that are read before their pages are released
 MAX_BLOCK_ROWS = 1 << 16
 PAGES_AROUND_BYTES = max(1 << 16, mmap.PAGESIZE)  # that Linux maps at once
@@ -160,7 +160,9 @@ def binary_labels(Y: CsrArray) -> CsrArray:
     Y = canonical_csr(Y)
     if Y.dtype == np.float32 and min_max(Y.data) == (1, 1):
         return Y
-    return from_arrays(np.ones(Y.nnz, np.float32), Y.indices, Y.indptr, Y.shape)
+    # The ones of a matrix in a file take no memory: all of them are one value.
+    ones = np.broadcast_to(np.float32(1), Y.nnz) if is_mapped(Y) else np.ones(Y.nnz, np.float32)
+    return from_arrays(ones, Y.indices, Y.indptr, Y.shape)
 
 
 def normalise_rows(X: CsrArray) -> CsrArray:

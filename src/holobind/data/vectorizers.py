@@ -156,7 +156,8 @@ def _checked(settings: dict[str, Any]) -> dict[str, Any]:
             and len(stop_words) <= MAX_STOP_WORDS
             and all(isinstance(word, str) for word in stop_words)
         ),
-        "token_pattern": _is_fast_pattern(settings["token_pattern"]),
+        "token_pattern": _is_fast_pattern(settings["token_pattern"])
+        or (settings["token_pattern"] is None and settings["analyzer"] != "word"),  # then nothing reads it
         "n_features": type(settings.get("n_features", 1)) is int and 1 <= settings.get("n_features", 1) <= 1 << 28,
     }
     for name, value in settings.items():
@@ -167,8 +168,6 @@ def _checked(settings: dict[str, Any]) -> dict[str, Any]:
 
 def _is_fast_pattern(pattern: Any) -> bool:
     """Whether a regular expression has no groups, and few repeats: no text can make it slow."""
-    if pattern is None:
-        return True
     if not isinstance(pattern, str) or len(pattern) > MAX_PATTERN_CHARACTERS:
         return False
     body = pattern.removeprefix("(?u)")

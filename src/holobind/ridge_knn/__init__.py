@@ -4,7 +4,8 @@ ridge         ridge regression onto sums of label vectors
 knn_index     search for the nearest training rows
 forest        trees of quantised linear splits; `fit_forest` trains them
 label_tree    trees of linear classifiers over labels; `fit_label_tree` fits them, `tree_choice` weighs them
-fit           all of it from data: the penalty, the neighbours (`knn_choice`), the trees; `fit_checkpoint` resumes it
+fit           all of it from data: the penalty, the neighbours (`knn_choice`), the trees, in `fit_steps`;
+              `fit_checkpoint` resumes it
 update        more rows and labels, or fewer, without another fit; `update_state` is what that needs
 estimate      the score on held-out rows with its interval, and near-duplicates
 extra_scores  votes of neighbours and label trees beside any trained network; `extra_choice` chooses them

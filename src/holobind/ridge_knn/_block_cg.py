@@ -7,8 +7,9 @@ iterations, because frequent features are correlated. Here, the Gram matrix of t
 squares is inverted once, and only the other features are preconditioned by the diagonal. That takes a third to a half
 of these iterations.
 
-The columns of a block search together (O'Leary 1980): every column takes the best step in the space of the directions
-of all, which takes a third of the iterations again. With directions P of length 1 that are orthogonal to each other,
+Where X has many entries for each feature, the columns of a block search together (O'Leary 1980): every column takes the
+best step in the space of the directions of all, which takes a third of the iterations again. With directions P of
+length 1 that are orthogonal to each other,
 
     Q = A P,    G = P'Q,    W += P G^-1 P'R,    R -= Q G^-1 P'R,    S = M^-1 R,    P = orth(S - P G^-1 Q'S)
 
@@ -23,6 +24,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from holobind._jit import compiled
 from holobind._threads import num_threads, threaded
 from holobind._types import CsrArray, FloatArray
 from holobind.errors import OptionError
@@ -31,6 +33,8 @@ from holobind.ridge_knn._linalg import BLOCK_COLUMNS, gram
 
 MAX_BLOCK_FEATURES = 1024  # whose Gram matrix is inverted; twice as many save less time than they take
 MAX_ITERATIONS = 300
+# Entries of X, for each feature and column of a block, from which fewer sparse products pay for the dense ones
+MIN_ENTRIES_PER_FEATURE = 0.8
 MIN_EIGENVALUE = 1e-5  # relative to the largest, of the correlations of directions; rounding of float32 is below
 
 
@@ -63,18 +67,22 @@ class BlockSolver:
         # Two blocks at least, and as many on any number of threads: the result depends on them by rounding.
         n_blocks = 2 * -(-B.shape[1] // (2 * BLOCK_COLUMNS))
         width = max(1, -(-B.shape[1] // max(n_blocks, 1)))
+        shared = self.X.nnz > MIN_ENTRIES_PER_FEATURE * width * self.X.shape[1]
+        solve = self._solve_block if shared else self._solve_columns
 
         def solve_block(start: int) -> float:
             block = np.s_[:, start : start + width]
             right = np.ascontiguousarray(B[block], np.float32)
             given = np.linalg.norm(right, axis=0) if norms is None else norms[start : start + width]
-            W[block], residual = self._iterate(right, given.astype(np.float32), tolerance)
-            return residual
+            given = given.astype(np.float32)
+            W[block] = solve(right, given, tolerance)
+            left = np.linalg.norm(right, axis=0)[given > 0] / given[given > 0]
+            return float(left.max(initial=0))
 
         return W, max(threaded(solve_block, range(0, B.shape[1], width)), default=0.0)
 
-    def _iterate(self, R: FloatArray, norms: FloatArray, tolerance: float) -> tuple[FloatArray, float]:
-        """The solution for some columns, on this thread. R is the right side, and becomes the residual."""
+    def _solve_block(self, R: FloatArray, norms: FloatArray, tolerance: float) -> FloatArray:
+        """The solution by shared directions, on this thread. R is the right side, and becomes the residual."""
         W, S = np.zeros_like(R), np.empty_like(R)
         self._precondition(R, S)
         P = _orthonormal(S)
@@ -88,8 +96,29 @@ class BlockSolver:
             R -= _times(Q, steps)
             self._precondition(R, S)
             P = _orthonormal(np.subtract(S, _times(P, np.linalg.solve(G, _products(Q, S)))))
-        left = np.sqrt(np.einsum("ij,ij->j", R, R)) / np.maximum(norms, np.finfo(np.float32).tiny)
-        return W, float(left[norms > 0].max(initial=0))
+        return W
+
+    def _solve_columns(self, R: FloatArray, norms: FloatArray, tolerance: float) -> FloatArray:
+        """The solution by a step for each column, on this thread. R is the right side, and becomes the residual."""
+        A, A_t = ((M.indptr, M.indices, M.data) for M in (self.X, self.X_t))
+        W, U, Q, S = np.zeros_like(R), np.empty((self.X.shape[0], R.shape[1]), np.float32), np.empty_like(R), R.copy()
+        self._precondition(R, S)
+        P, rho = S.copy(), np.einsum("ij,ij->j", R, S)
+        limits = (tolerance * norms) ** 2
+        for _ in range(MAX_ITERATIONS):
+            active = np.einsum("ij,ij->j", R, R) > limits
+            if not active.any():
+                break
+            sparse_dense_product(*A, P, U)
+            sparse_dense_product(*A_t, U, Q)
+            curvature = _add_penalty(P, self.l2, Q)
+            steps = np.where(active & (curvature > 0), rho / np.where(curvature > 0, curvature, 1), 0)
+            _step(steps.astype(np.float32), P, Q, W, R)
+            self._precondition(R, S)
+            rho_next = np.einsum("ij,ij->j", R, S)
+            _turn(np.where(rho > 0, rho_next / np.where(rho > 0, rho, 1), 0).astype(np.float32), S, P)
+            rho = rho_next
+        return W
 
     def _normal_product(self, P: FloatArray) -> FloatArray:
         """(X'X + l2) P.  Shapes: (f, c) -> (f, c)"""
@@ -122,3 +151,31 @@ def _orthonormal(S: FloatArray) -> FloatArray:
     values, vectors = np.linalg.eigh(gram * scales[:, None] * scales)
     kept = values > MIN_EIGENVALUE * max(float(values[-1]), 1e-300)
     return _times(S, scales[:, None] * vectors[:, kept] / np.sqrt(values[kept]))
+
+
+@compiled(fastmath=True)
+def _add_penalty(P, l2, Q):  # type: ignore[no-untyped-def]
+    """Q += l2 P; the sums of P Q over columns."""
+    curvature = np.zeros(P.shape[1], np.float32)
+    for i in range(len(P)):
+        for c in range(P.shape[1]):
+            Q[i, c] += l2 * P[i, c]
+            curvature[c] += P[i, c] * Q[i, c]
+    return curvature
+
+
+@compiled(fastmath=True)
+def _step(steps, P, Q, W, R):  # type: ignore[no-untyped-def]
+    """W += steps P, R -= steps Q."""
+    for i in range(len(P)):
+        for c in range(P.shape[1]):
+            W[i, c] += steps[c] * P[i, c]
+            R[i, c] -= steps[c] * Q[i, c]
+
+
+@compiled(fastmath=True)
+def _turn(steps, S, P):  # type: ignore[no-untyped-def]
+    """P = S + steps P."""
+    for i in range(len(P)):
+        for c in range(P.shape[1]):
+            P[i, c] = S[i, c] + steps[c] * P[i, c]

@@ -8,6 +8,7 @@ from holobind._jit import compiled
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 MANY_CHANGES = 4  # where more than a quarter of the classifiers changes, weights of all of them are added at once
 SCAN_FACTOR = 24  # a parent with fewer features than this times a row's is read from its first to its last
+MIN_SORTED_ROWS = 64  # fewer rows are searched in their order
 _LCG_FACTOR, _LCG_STEP = np.uint64(6364136223846793005), np.uint64(1442695040888963407)  # Knuth's MMIX generator
 
 
@@ -144,6 +145,22 @@ def _add_entries(packed, at, x, sums):  # type: ignore[no-untyped-def]
         sums[entry >> 8] += x * np.float32((entry & 255) - 128)
 
 
+@compiled()
+def _sort_by_node(nodes, n_nodes, b, counts, order):  # type: ignore[no-untyped-def]
+    """Sort rows by their b-th node, those without one last, in `order`."""
+    counts[:] = 0
+    last = len(counts) - 1
+    for r in range(len(order)):
+        counts[nodes[r] if b < n_nodes[r] else last] += 1
+    total = 0
+    for p in range(len(counts)):
+        counts[p], total = total, total + counts[p]
+    for r in range(len(order)):
+        p = nodes[r] if b < n_nodes[r] else last
+        order[counts[p]] = r
+        counts[p] += 1
+
+
 @compiled(fastmath=_FAST)
 def search_tree(  # type: ignore[no-untyped-def]
     indptr, ids, values, n_features, tables, table_of, child_offsets, feature_offsets, features, starts, packed, scales,
@@ -156,32 +173,34 @@ def search_tree(  # type: ignore[no-untyped-def]
     tables     for parents of many features, where in `packed` the entries of each of all features are, or -1
     table_of   the row of `tables` that belongs to a parent, or -1
 
+    Rows go from level to level together. Those that ask the same parent come one after the other: what they read is in
+    the processor's cache then.
+
     A parent of few features is asked for each of them whether the row has it; another one without a table is searched
     for each feature of the row. Features ascend everywhere, so all three ways add in the same order.
 
     Shapes: starts (n_parent_features), packed (n_parent_features + n_entries) uint16, tables (t, n_features),
     table_of (parents), log_probabilities and leaves (n, k); `LabelTree` has the others
     """
-    k, n_parents = leaves.shape[1], len(child_offsets) - 1
+    n, k, n_parents = len(indptr) - 1, leaves.shape[1], len(child_offsets) - 1
     max_children = 0
     for p in range(n_parents):
         max_children = max(max_children, child_offsets[p + 1] - child_offsets[p])
     sums, width = np.empty(max_children, np.float32), max(beam, k)
-    nodes, scores = np.empty(width, np.int64), np.empty(width, np.float32)
-    best_nodes, best_scores = np.empty(width, np.int64), np.empty(width, np.float32)
-    row_values = np.zeros(n_features, np.float32)
-    for r in range(len(indptr) - 1):
-        row_first, row_last = indptr[r], indptr[r + 1]
-        for j in range(row_first, row_last):
-            row_values[ids[j]] = values[j]
-        n_nodes = 1
-        nodes[0], scores[0] = 0, 0
-        for level in range(n_levels):
-            wanted, n_best = k if level == n_levels - 1 else beam, 0
-            for b in range(n_nodes):
-                p = nodes[b]
-                if n_best == wanted and scores[b] <= best_scores[wanted - 1]:
-                    break  # children are at most as probable as their parent, and parents come best first
+    nodes, scores, n_nodes = np.zeros((n, width), np.int64), np.zeros((n, width), np.float32), np.ones(n, np.int64)
+    best_nodes, best_scores = np.empty((n, width), np.int64), np.empty((n, width), np.float32)
+    n_best, order, row_values = np.empty(n, np.int64), np.arange(n), np.zeros(n_features, np.float32)
+    counts = np.empty(n_parents + 1 if n >= MIN_SORTED_ROWS else 0, np.int64)
+    for level in range(n_levels):
+        wanted = k if level == n_levels - 1 else beam
+        n_best[:] = 0
+        for b in range(n_nodes.max()):
+            if n >= MIN_SORTED_ROWS and level > 0:
+                _sort_by_node(nodes[:, b], n_nodes, b, counts, order)
+            for r in order:
+                if b >= n_nodes[r] or (n_best[r] == wanted and scores[r, b] <= best_scores[r, wanted - 1]):
+                    continue  # children are at most as probable as their parent, and parents come best first
+                p, row_first, row_last = nodes[r, b], indptr[r], indptr[r + 1]
                 first, m = child_offsets[p], child_offsets[p + 1] - child_offsets[p]
                 low, end = feature_offsets[p], feature_offsets[p + 1]
                 sums[:m] = 0
@@ -192,10 +211,14 @@ def search_tree(  # type: ignore[no-untyped-def]
                         if at >= 0:
                             _add_entries(packed, at, values[j], sums)
                 elif end - low <= SCAN_FACTOR * (row_last - row_first):
+                    for j in range(row_first, row_last):
+                        row_values[ids[j]] = values[j]
                     for at in range(low, end):
                         x = row_values[features[at]]
                         if x != 0:
                             _add_entries(packed, starts[at], x, sums)
+                    for j in range(row_first, row_last):
+                        row_values[ids[j]] = 0
                 else:
                     for j in range(row_first, row_last):
                         feature, high = ids[j], end
@@ -207,24 +230,25 @@ def search_tree(  # type: ignore[no-untyped-def]
                                 high = middle
                         if low < end and features[low] == feature:
                             _add_entries(packed, starts[low], values[j], sums)
+                row_nodes, row_scores, found = best_nodes[r], best_scores[r], n_best[r]
                 for c in range(m):
                     node = first + c
                     gap = max(np.float32(1) - sums[c] * scales[node] - biases[node], np.float32(0))
-                    score = scores[b] - gap * gap
-                    if n_best < wanted or score > best_scores[wanted - 1]:
-                        at = n_best if n_best < wanted else wanted - 1
-                        while at > 0 and best_scores[at - 1] < score:
-                            best_scores[at], best_nodes[at] = best_scores[at - 1], best_nodes[at - 1]
+                    score = scores[r, b] - gap * gap
+                    if found < wanted or score > row_scores[wanted - 1]:
+                        at = found if found < wanted else wanted - 1
+                        while at > 0 and row_scores[at - 1] < score:
+                            row_scores[at], row_nodes[at] = row_scores[at - 1], row_nodes[at - 1]
                             at -= 1
-                        best_scores[at], best_nodes[at] = score, node + 1
-                        n_best = min(n_best + 1, wanted)
-            n_nodes = n_best
-            nodes[:n_nodes], scores[:n_nodes] = best_nodes[:n_nodes], best_scores[:n_nodes]
-        leaves[r], log_probabilities[r] = -1, -np.inf
-        for b in range(n_nodes):
-            log_probabilities[r, b], leaves[r, b] = scores[b], nodes[b] - n_parents
-        for j in range(row_first, row_last):
-            row_values[ids[j]] = 0
+                        row_scores[at], row_nodes[at] = score, node + 1
+                        found = min(found + 1, wanted)
+                n_best[r] = found
+        nodes, best_nodes, scores, best_scores = best_nodes, nodes, best_scores, scores
+        n_nodes[:] = n_best
+    leaves[:], log_probabilities[:] = -1, -np.inf
+    for i in range(n):
+        for b in range(n_nodes[i]):
+            log_probabilities[i, b], leaves[i, b] = scores[i, b], nodes[i, b] - n_parents
 
 
 @compiled()

@@ -11,40 +11,33 @@ The steps, on rows of norm 1:
 `rare_label_boost` is not chosen: nDCG@5 hardly depends on it, and metrics for rare labels gain at the cost of others.
 """
 
-from collections.abc import Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from holobind._processes import ALONE, Processes
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.calibration import Calibration, calibrate
-from holobind.codebooks import Codebook, OrbitCodebook
-from holobind.data.csr import binary_labels, canonical_csr, checked_csr, column_counts, take_rows
+from holobind.codebooks import Codebook
+from holobind.data.csr import binary_labels, canonical_csr, checked_csr, take_rows
 from holobind.data.holdout import MAX_HELD_OUT_ROWS, folds, holdout
 from holobind.errors import OptionError
 from holobind.metrics import ndcg_of_rows
-from holobind.ridge_knn.encoder import rare_label_weights
 from holobind.ridge_knn.estimate import NEAR_DUPLICATE_COSINE, Estimate, HeldOut, estimate
-from holobind.ridge_knn.fit_checkpoint import NO_CHECKPOINT, FitCheckpoint, Stored
+from holobind.ridge_knn.fit_checkpoint import NO_CHECKPOINT, FitCheckpoint
 from holobind.ridge_knn.fit_forest import fit_forest
-from holobind.ridge_knn.fit_label_tree import fit_label_tree
-from holobind.ridge_knn.forest import MAX_FEATURES, Forest
+from holobind.ridge_knn.fit_steps import RidgeSteps
+from holobind.ridge_knn.forest import MAX_FEATURES
 from holobind.ridge_knn.knn_choice import (
-    FOREST_WEIGHT,
     HeldOutOutputs,
     KnnChoice,
     choose_knn,
-    held_out_outputs,
     joined_outputs,
 )
 from holobind.ridge_knn.label_tree import LabelTree, search_trees
-from holobind.ridge_knn.network import MAX_LABEL_TREES, WEIGHT_BLOCK_ROWS, RidgeKnn, default_codebook
-from holobind.ridge_knn.ridge import DEFAULT_MEMORY, RidgeSolution, solve_ridge
-from holobind.ridge_knn.sharded_rows import ShardedRows
+from holobind.ridge_knn.network import MAX_LABEL_TREES, RidgeKnn, default_codebook
+from holobind.ridge_knn.ridge import DEFAULT_MEMORY, RidgeSolution
 from holobind.ridge_knn.tree_choice import (
     DEFAULT_TREE_WEIGHT,
     N_LABEL_TREES,
@@ -53,14 +46,11 @@ from holobind.ridge_knn.tree_choice import (
     suits_trees,
     top_k_with_trees,
 )
-from holobind.ridge_knn.update import keep_learning, prediction_weights
-from holobind.ridge_knn.update_state import CONSTANT_FEATURE
 
 RARE_LABEL_BOOST = 0.1  # the largest that costs no P@1 in the mean of four datasets (experiments/LOG.md)
 MAX_ONE_HOT_LABELS = 2048  # by default, label vectors of up to so many labels are one-hot
 MANY_LABELS_DIM = 1024  # of the codebook of more labels, by default
 MAX_UPDATABLE_WEIGHTS = 1 << 24  # up to so many, a network keeps by default what updates need: 32 MB in 16 bits
-L2_SEARCH_DIM = 128  # of the codebook for the choice of l2, where labels are more than the dim
 
 MIN_ROWS_TO_VALIDATE = 6
 MAX_ROWS_FOR_FOLDS = 999  # up to here every row is held out in one of the folds; above, there is one hold-out
@@ -172,7 +162,7 @@ def fit_ridge_knn(
         update = knn_weight != 0 and small
     elif update and processes.size > 1:
         raise OptionError("several processes cannot keep what an update needs; train in one process, or without update")
-    ridge = _Ridge(codebook, rare_label_boost, seed, on_progress, memory, processes, checkpoint)
+    ridge = RidgeSteps(codebook, rare_label_boost, seed, on_progress, memory, processes, checkpoint)
     fitted = _Validated(KnnChoice(0.0, 2.0, 1.0 if knn_weight is None else knn_weight, 0.0))
     calibration: Calibration | None = None
     estimated: Estimate | None = None
@@ -228,166 +218,6 @@ def fit_ridge_knn(
 
 
 @dataclass(frozen=True)
-class _Ridge:
-    """Ridge regressions with the same settings on different rows, and networks of them."""
-
-    codebook: Codebook
-    rare_label_boost: float
-    seed: int
-    on_progress: ProgressCallback | None
-    memory: int = DEFAULT_MEMORY
-    processes: Processes = ALONE
-    checkpoint: FitCheckpoint = NO_CHECKPOINT
-
-    def solve(
-        self,
-        X: CsrArray,
-        Y: CsrArray,
-        l2: float | None,
-        tolerance: float | None = None,
-        *,
-        rows: RowIndex | None = None,
-        codebook: Codebook | None = None,
-        start: RidgeSolution | None = None,
-        overwrite_start: bool = False,
-        groups: IntArray | None = None,
-        stage: str = "solve",
-    ) -> RidgeSolution:
-        """Solve with some of the rows, which are not copied, or with all."""
-        weights = None
-        if rows is not None:
-            weights = np.zeros(X.shape[0], np.float32)
-            weights[rows] = 1
-        return solve_ridge(
-            X,
-            Y,
-            codebook or self.codebook,
-            l2,
-            weights=weights,
-            label_weights=rare_label_weights(column_counts(Y, rows), self.rare_label_boost),
-            tolerance=tolerance,
-            memory=self.memory,
-            seed=self.seed,
-            groups=groups,
-            start=start,
-            overwrite_start=overwrite_start,
-            processes=self.processes,
-            checkpoint=self.checkpoint,
-            stage=stage,
-            on_progress=self.on_progress,
-        )
-
-    def label_tree(self, X: CsrArray, Y: CsrArray, seed: int, name: str) -> LabelTree:
-        return self.checkpoint.step(
-            f"tree-{name}",
-            lambda: fit_label_tree(X, Y, seed=seed, processes=self.processes, on_progress=self.on_progress),
-            lambda tree: (tree.config(), tree.state_dict()),
-            partial(LabelTree.of_tensors, X.shape[1], Y.shape[1]),
-        )
-
-    def search(self, X: CsrArray, Y: CsrArray, rows: RowIndex, l2: float | None, groups: IntArray | None) -> "_Search":
-        """Choose l2, if it is None, and the tolerance with a codebook of a smaller dim, if that saves time.
-
-        The best l2 does not depend on crosstalk.
-        """
-        n_labels = Y.shape[1]
-        narrow = n_labels > self.codebook.dim > L2_SEARCH_DIM
-        codebook = OrbitCodebook(n_labels, L2_SEARCH_DIM, self.seed) if narrow else self.codebook
-
-        def compute() -> _Search:
-            solution = self.solve(X, Y, l2, rows=rows, codebook=codebook, groups=groups, stage="search")
-            return _Search(solution.steps, solution.validation)
-
-        return self.checkpoint.step("search", compute, _Search.pack, _Search.unpack, replaces_blocks=True)
-
-    def held_out_outputs(
-        self,
-        solution: RidgeSolution,
-        X: CsrArray,
-        Y: CsrArray,
-        split: tuple[RowIndex, RowIndex],
-        forest: Forest | None,
-        with_knn: bool,
-        stage: str,
-    ) -> HeldOutOutputs:
-        """The outputs of held-out rows by a solution on the kept ones."""
-        kept, held = split
-        X_held, Y_held = take_rows(X, held), take_rows(Y, held)
-        stores_rows = with_knn or forest is not None
-        trial = KnnChoice(0.0, 2.0, float(stores_rows), 0.0 if forest is None else FOREST_WEIGHT)
-
-        def compute() -> HeldOutOutputs:
-            # A forest has few features, and its leaves need all rows.
-            stored = kept if stores_rows else kept[:0]
-            rows = ShardedRows(X, Y, stored, self.processes if forest is None else ALONE)
-            network = self.network(solution, rows.X, rows.Y, trial, forest)
-            return held_out_outputs(network, rows, X_held, Y_held, with_knn)
-
-        return self.checkpoint.step(
-            f"{stage}-outputs",
-            compute,
-            lambda outputs: ({}, outputs.tensors()),
-            lambda _, tensors: HeldOutOutputs.of_tensors(Y_held, self.codebook.dim, with_knn, tensors),
-        )
-
-    def network(
-        self,
-        solution: RidgeSolution,
-        X: CsrArray,
-        Y: CsrArray,
-        choice: KnnChoice,
-        forest: Forest | None,
-        label_trees: Sequence[LabelTree] = (),
-        tree_weight: float = 0.0,
-        update: bool = False,
-    ) -> RidgeKnn:
-        blocks = solution.weight_blocks(self.codebook, self.processes, WEIGHT_BLOCK_ROWS)
-        W: Tensor | Iterable[Tensor] = blocks
-        bias, state = solution.full_bias(self.codebook, self.processes), None
-        if update:
-            start = np.concatenate([*(block.numpy() for block in blocks), bias.numpy()[None] / CONSTANT_FEATURE])
-            label_weights = rare_label_weights(column_counts(Y), self.rare_label_boost)
-            state = keep_learning(start, X, Y, self.codebook, label_weights, solution.l2)
-            W, bias = prediction_weights(state, self.codebook.dim)
-        network = RidgeKnn.from_weights(
-            W,
-            bias,
-            X,
-            Y,
-            knn_weight=choice.knn_weight,
-            similarity_power=choice.similarity_power,
-            idf_power=choice.idf_power,
-            rare_label_boost=self.rare_label_boost,
-            forest=forest,
-            forest_weight=choice.forest_weight,
-            label_trees=label_trees,
-            tree_weight=tree_weight,
-            learning_on=state,
-            seed=self.seed,
-        )
-        network.max_table_bytes = self.memory
-        return network
-
-
-@dataclass(frozen=True)
-class _Search:
-    """(tolerance, l2) of each tolerance that was chosen in turn, and (l2, nDCG@5) of every l2 that was tried."""
-
-    steps: list[tuple[float, float]]
-    validation: list[tuple[float, float]]
-
-    def pack(self) -> Stored:
-        return asdict(self), {}
-
-    @classmethod
-    def unpack(cls, state: dict[str, Any], tensors: dict[str, Tensor]) -> "_Search":
-        steps, validation = ([(float(a), float(b)) for a, b in state[name]] for name in ("steps", "validation"))
-        if not steps or not all(0 < tolerance < 1 and 0 < l2 < np.inf for tolerance, l2 in steps):
-            raise OptionError("a search ends with a tolerance and a penalty")
-        return cls(steps, validation)
-
-
-@dataclass(frozen=True)
 class _Validated:
     """What was chosen on held-out rows, and the ridge regression on kept rows that goes with it."""
 
@@ -409,7 +239,7 @@ class _Validated:
 
 
 def _validate(
-    ridge: _Ridge,
+    ridge: RidgeSteps,
     X: CsrArray,
     Y: CsrArray,
     splits: list[tuple[RowIndex, RowIndex]],

@@ -31,6 +31,7 @@ MAX_LEVELS = 16
 BEAM = 10  # nodes of each level that a search goes on from
 N_FOUND = 50  # labels that a search returns
 MIN_LOG_PROBABILITY = -6.0  # smaller ones count as this one, and so does that of every label that is not found
+ROWS_TOGETHER = 4096  # that a search takes through the levels
 TABLE_FACTOR = 16  # a parent has a table where it has at least one in so many features
 MAX_TABLE_BYTES = 2**27  # of all tables of a tree
 MAX_STORED = 2**31 - 1  # nodes, and features of nodes: offsets are stored in 32 bits
@@ -159,8 +160,10 @@ class LabelTree(FixedDtypeModule):
         leaves = np.empty((X.shape[0], N_FOUND), np.int64)
 
         def search_range(first: int, last: int) -> None:
-            found = scores[first:last], leaves[first:last]
-            search_tree(X.indptr[first : last + 1], X.indices, X.data, *arrays, self.n_levels, BEAM, *found)
+            for start in range(first, last, ROWS_TOGETHER):
+                rows = slice(start, min(start + ROWS_TOGETHER, last))
+                indptr = X.indptr[rows.start : rows.stop + 1]
+                search_tree(indptr, X.indices, X.data, *arrays, self.n_levels, BEAM, scores[rows], leaves[rows])
 
         by_rows(search_range, len(scores))
         return scores, np.append(self.leaf_labels.cpu().numpy(), -1)[leaves]

@@ -53,7 +53,7 @@ from holobind.ridge_knn.update_state import CONSTANT_FEATURE, UpdateState
 ONE_HOT_TOLERANCE = 1e-6  # relative residual of each column of the fit
 ORBIT_TOLERANCE = 1e-5  # the same in an orbit: errors of all columns add up in the scores of frequent labels
 CHANGE_FACTOR = 30  # of these tolerances, for changes, which are much smaller than the solution
-N_REFINEMENTS = 2  # solutions for the residual in turn: the residual of one is rounded
+ORBIT_REFINEMENTS = 2  # solutions for the residual in turn, because the residual of the first is rounded
 REWEIGH_FACTOR = 4
 MAX_TARGET_BYTES = 1 << 26  # of the targets of some rows
 NO_IDS: IntArray = np.empty(0, np.int64)
@@ -77,7 +77,7 @@ def keep_learning(
     X = _with_constant(stored_precision(X))
     right = _right_side(X, Y, codebook, label_weights)
     solver, norms, X_t = BlockSolver(X, l2), np.linalg.norm(right, axis=0), csr_array(X.T)
-    for _ in range(N_REFINEMENTS):
+    for _ in range(1 if codebook.n_labels <= codebook.dim else ORBIT_REFINEMENTS):
         residual = np.asarray(right - product(X_t, product(X, W)) - l2 * W, np.float32)
         W = W + solver.solve(residual, _tolerance(codebook), norms)[0]
     return UpdateState.of(W, label_weights, (NO_IDS, NO_IDS), NO_IDS, n_rows=X.shape[0], l2=l2)

@@ -35,7 +35,7 @@ from holobind.ridge_knn import (
     solve_ridge,
     suits_trees,
 )
-from holobind.ridge_knn.fit import L2_SEARCH_DIM
+from holobind.ridge_knn.fit_steps import L2_SEARCH_DIM
 from holobind.training.config import ModelConfig
 
 
