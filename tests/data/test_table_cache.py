@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from helpers.twins import identical
 
-from holobind.data import csr, load, mapped_texts, run_table, table_cache
+from holobind.data import cache, csr, load, mapped_texts, run_table, table_cache
 from holobind.data.mapped_texts import MappedTexts, TextBuilder
 from holobind.data.tfidf import Tfidf
 from holobind.errors import DataError, LabelError
@@ -131,6 +131,37 @@ def test_a_stale_or_damaged_cache_of_a_table_is_not_used(tmp_path, change):
             file.write_bytes(content)
     wanted = {"file": "e f", "option": "c d", "damage": "a b"}[change]
     assert load(path, memory_map=True, **options).train.texts[0] == wanted
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"labels": np.array([0, 9], np.int32)},
+        {"labels": np.array([0, -1], np.int32)},
+        {"labels": np.array([0.0, 1.0], np.float32)},
+        {"label_offsets": np.array([0, 2, 1], np.int32)},
+        {"label_offsets": np.array([0, 2], np.int32)},
+        {"text_offsets": np.array([0, 3], np.int32)},
+        {"name_offsets": np.array([0, 2, 1, 2], np.int32)},
+        {"names": np.frombuffer(b"xx", np.uint8)},
+        {"names": np.frombuffer(b"\xff\xfe", np.uint8)},
+        {"about": {"layout": {"fields": 3}}},
+        {"about": []},
+    ],
+    ids=str,
+)
+def test_a_forged_cache_of_a_table_is_ignored(tmp_path, changed):
+    path = tmp_path / "rows.jsonl"
+    write_jsonl(path, [("a b", ["x"]), ("c", ["y"])])
+    wanted = load(path, memory_map=True)
+    (file,) = (tmp_path / "cache" / "parsed").iterdir()
+    key = cache.fingerprint(path)
+    metadata, arrays = cache.read(file, key)
+    forged = {name: array for name, array in changed.items() if name != "about"}
+    cache.write(file, key, metadata | {"about": changed.get("about", metadata["about"])}, arrays | forged)
+    found = load(path, memory_map=True)
+    assert list(found.train.texts) == ["a b", "c"] and found.label_names == ["x", "y"]
+    assert identical(found.train.Y, wanted.train.Y) and found.layout == wanted.layout
 
 
 @pytest.mark.parametrize(

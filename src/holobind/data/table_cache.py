@@ -178,6 +178,8 @@ def _stored(arrays: dict[str, NDArray[Any]], about: dict[str, Any]) -> StoredRow
     texts = MappedTexts(arrays["texts"], arrays["text_offsets"])
     names = list(MappedTexts(arrays["names"], arrays["name_offsets"]))
     labels, offsets = arrays["labels"], arrays["label_offsets"]
+    if labels.dtype != np.int32 or offsets.dtype.kind != "i":
+        raise DataError(f"ids of labels are {labels.dtype}, and their offsets {offsets.dtype}")
     if len(set(names)) != len(names) or len(offsets) != len(texts) + 1:
         raise DataError("label names repeat, or label sets are not those of the texts")
     ones = np.broadcast_to(np.int32(1), len(labels))
