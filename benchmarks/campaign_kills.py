@@ -255,10 +255,13 @@ class Kills:
         arguments = (*self.convert, str(target), "--to", draw.choice(("npz", "svmlight", "xml")))
         if problem := self.kill(draw, "convert", *arguments):
             return problem
-        if not target.exists():
-            code, _, err, _ = Run(*arguments).end()
-            if code:
-                return f"the conversion after a killed one ended with {code}: {err[-500:]}"
+        # Where the signal came after the last step but one, the target is complete: the next conversion has another.
+        again = target.with_name(f"{target.name}-again") if target.exists() else target
+        code, _, err, _ = Run(*(str(again) if each == str(target) else each for each in arguments)).end()
+        if code:
+            return f"the conversion after a killed one ended with {code}: {err[-500:]}"
+        if again != target:
+            shutil.rmtree(again)
         whole, found = hb.data.load(self.folder / "npz", cache=False), hb.data.load(target, cache=False)
         shutil.rmtree(target)
         if (whole.train.X != found.train.X).nnz or (whole.train.Y != found.train.Y).nnz:

@@ -108,6 +108,7 @@ def _evaluate(model: Model, test: hb.data.Split, hidden: Any) -> dict[str, float
     has_others = np.flatnonzero(np.diff(others.indptr))
     found = {
         "P@1 of others": 100 * float(metrics.hits(others, ranking.ids[:, :1]).sum()) / len(has_others),
+        "P@5 of others": 20 * float(metrics.hits(others, ranking.ids[:, :5]).sum()) / len(has_others),
         "P@1": float(metrics.precision_at_k(Y, ranking.ids)[0]),
         "P@5": float(metrics.precision_at_k(Y, ranking.ids)[4]),
         "recall@10 of others": 100 * float(metrics.hits(others, ranking.ids).sum()) / others.nnz,

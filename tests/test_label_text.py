@@ -14,7 +14,8 @@ from holobind.codebooks import OrbitCodebook
 from holobind.data.csr import from_arrays, from_label_ids
 from holobind.errors import DataError, OptionError
 from holobind.heads.added_scores import AddedScores
-from holobind.label_text import MAX_FRACTION_OF_BEST, LabelText, TextWeights
+from holobind.label_text import LabelText
+from holobind.label_text_weights import MAX_FRACTION_OF_BEST, TextWeights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 UNSEEN = range(N_LABELS - N_UNSEEN, N_LABELS)
@@ -287,3 +288,22 @@ def test_the_command_line_adds_labels_by_their_text(tmp_path, capsys):
     assert hb.load(path).top_k(["zebra crossing"], 1)[1].tolist() == [[N_LABELS]]
     assert is_one_line_error(run(capsys, "update", path, "--label-language", "en", "--reject", texts), "--label-text")
     assert is_one_line_error(run(capsys, "update", path), "--label-text with new labels")
+
+
+def test_the_score_of_a_label_without_rows_has_no_crosstalk():
+    label_text = LabelText.fit(label_texts(), corpus()[0])
+    rows = label_text.rows([f"{topic(29)} {subject(29)} word1"] * 6)
+    best = np.tile(np.linspace(2, 1, 6, dtype=np.float32), (6, 1)), np.tile(np.arange(6), (6, 1))
+    counts = np.where(np.arange(N_LABELS) < 26, 5, 0)
+    codebook, h = OrbitCodebook(N_LABELS, 16), 0.3 * torch.randn(6, 16, generator=torch.Generator().manual_seed(0))
+    values, labels = label_text.added(rows, *best, counts, codebook, h)
+    found = AddedScores(codebook, torch.from_numpy(values), torch.from_numpy(labels)).scores(h)[:, 29]
+    assert codebook.scores(h)[:, 29].std() > 0.1 and found.std() < 1e-5 and 1 < found[0] < 2
+
+
+def test_a_new_label_of_partial_fit_is_found_by_its_name():
+    documents, labels = corpus(n=60)
+    named, texts = [[name(i) for i in own] for own in labels], {name(i): own for i, own in enumerate(label_texts())}
+    classifier = hb.HolographicClassifier(text=True, l2=1.0, knn_weight=0.5, label_texts=texts)
+    classifier.partial_fit(documents, named).partial_fit(["word1 word2"], [["zebra crossing"]])
+    assert classifier.predict_names(["the zebra at the crossing"], k=1) == [["zebra crossing"]]

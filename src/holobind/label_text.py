@@ -11,24 +11,15 @@ over the texts a_i of the label, of which a_1 is its name, as tf-idf vectors of 
                  about x, in the words of label names. So a label can be found whose words the document does not have
     e            embeddings of a sentence encoder, where the model has one
 
-The more training rows a label has, the less its text counts. With s the best score of x without label texts, but at
-least `min_best`, and n the number of rows of l, this is added to the score of l, or is its score if n = 0:
-
-    s weight t / (1 + n / half_rows)                                     if n > 0
-    max(min(s zero_weight t, z (0.98 + 0.02 t)),
-        0.95 s tanh(strong_weight (t - strong_text) / 0.95))             if n = 0, for the zero_labels best labels
-
-where z is the fifth best score of labels with rows, with their texts, but at least `min_fifth`. So labels that were
-never seen come after the five best ones, and at most `zero_labels` of them are raised at all. Only a strong match, with
-t above `strong_text`, comes further up, and does not overtake the best label unless that has a low score itself:
-`min_best` and `min_fifth` are what nine of ten rows reach.
+This is added to scores: the less, the more training rows a label has, and so that labels without rows come after the
+five best others, unless the match is strong (`label_text_weights`).
 
 Only the ADDED_LABELS largest values of a row are added, and they are not negative, so that the top k stays exact
 (`heads.added_scores`).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,85 +34,15 @@ from holobind.data.csr import from_arrays, normalise_rows, take_rows, widen
 from holobind.data.tfidf import Tfidf, all_features
 from holobind.errors import OptionError
 from holobind.heads.added_scores import AddedScores, Scorer
+from holobind.label_text_weights import TextWeights
 
 if TYPE_CHECKING:
     from holobind.data.encoder_features import EncoderFeatures
 
 N_BEST_LABELS = 30  # whose names are part of the query g(x)
 ADDED_LABELS = 64  # of a row
-MAX_ZERO_LABELS = 16  # of these, that have no rows
-MAX_FRACTION_OF_BEST = 0.95  # of the best score of a row, that a label without rows may reach by its text
 MAX_CHUNK_BYTES = 1 << 25  # of the text scores of all labels for some rows
-MAX_WEIGHT = 100.0
 MAX_SAMPLE = 50_000  # training texts that document frequencies are counted in
-
-
-@dataclass(frozen=True)
-class TextWeights:
-    """How much label texts count, as above."""
-
-    weight: float = 0.8
-    half_rows: float = 10.0
-    zero_weight: float = 2.5
-    zero_labels: int = 3
-    strong_weight: float = 2.5
-    strong_text: float = 0.3
-    embedding_weight: float = 0.0
-    min_best: float = 0.0
-    min_fifth: float = 0.0
-
-    def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= MAX_WEIGHT:
-                raise OptionError(f"label text: {name} must be a number from 0 to {MAX_WEIGHT:g}; got {value!r:.40}")
-        if not self.half_rows:
-            raise OptionError("label text: half_rows must be larger than 0")
-        if not isinstance(self.zero_labels, int) or self.zero_labels > MAX_ZERO_LABELS:
-            raise OptionError(f"label text: zero_labels must be from 0 to {MAX_ZERO_LABELS}; got {self.zero_labels}")
-
-    def as_json(self) -> dict[str, float]:
-        """Numbers that, as keyword arguments of the class, build it again."""
-        return asdict(self)
-
-    def by_rows(self, n_rows: IntArray) -> FloatArray:
-        """The factor of t of labels with rows; 0 for others.  Shapes: any"""
-        return np.where(n_rows > 0, self.weight / (1 + n_rows / self.half_rows), 0).astype(np.float32)
-
-    def learned(self, texts: FloatArray, n_rows: IntArray, best: FloatArray) -> FloatArray:
-        """What is added to scores of labels with rows, and 0 for others.
-
-        texts    t of some labels of each row
-        n_rows   of these labels
-        best     the best score of each row
-
-        Shapes: (n, m), (n, m), (n, 1) -> (n, m)
-        """
-        return np.asarray(np.maximum(best, self.min_best) * self.by_rows(n_rows) * np.maximum(texts, 0), np.float32)
-
-    def unseen(self, texts: FloatArray, n_rows: IntArray, best: FloatArray, fifth: FloatArray) -> FloatArray:
-        """What is added to scores of labels without rows, and 0 for others.
-
-        texts   of labels among which are the `zero_labels` best without rows
-        fifth   the fifth best score of each row, of labels with rows, with their texts
-
-        Shapes: (n, m), (n, m), (n, 1), (n, 1) -> (n, m)
-        """
-        first, bound = np.maximum(best, np.float32(self.min_best)), np.float32(MAX_FRACTION_OF_BEST)
-        texts = np.maximum(texts, 0)
-        strong = np.float32(self.strong_weight) * np.maximum(texts - np.float32(self.strong_text), 0)
-        below = np.maximum(fifth, np.float32(self.min_fifth)) * np.float32(0.98 + 0.02 * np.minimum(texts, 1))
-        values = np.minimum(first * np.float32(self.zero_weight) * texts, np.maximum(below, 0))
-        values = np.maximum(values, first * bound * np.tanh(strong / bound))
-        return np.asarray(np.where(self._best_unseen(texts, n_rows == 0), values, 0), np.float32)
-
-    def _best_unseen(self, texts: FloatArray, unseen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Which labels are the `zero_labels` best without rows; of equal ones all.  Shapes: 2 x (n, m) -> (n, m)"""
-        if not self.zero_labels:
-            return np.zeros_like(unseen)
-        if self.zero_labels >= texts.shape[1]:
-            return unseen
-        ranked = -np.partition(-np.where(unseen, texts, -1), self.zero_labels - 1, axis=1)
-        return unseen & (texts >= ranked[:, self.zero_labels - 1 : self.zero_labels])
 
 
 @dataclass(frozen=True, eq=False)
@@ -280,8 +201,8 @@ class LabelText:
         counts, factors = counts[: self.n_labels], self.weights.by_rows(counts[: self.n_labels])
         with_rows, without = np.flatnonzero(counts > 0), np.flatnonzero(counts == 0)
         n_learned, n_unseen = min(ADDED_LABELS, len(with_rows)), min(self.weights.zero_labels, len(without))
-        n = rows.words.shape[0]
-        values = np.zeros((n, max(n_learned + n_unseen, 1)), np.float32)
+        start = min(ADDED_LABELS, self.n_labels)  # of labels without rows: the width does not depend on the counts
+        values = np.zeros((rows.words.shape[0], start + self.weights.zero_labels), np.float32)
         labels = np.full(values.shape, -1, np.int64)
         for chunk, words, cosines in self.text_scores(rows, best_scores, best_labels):
             texts = words
@@ -290,20 +211,19 @@ class LabelText:
             best = best_scores[chunk, :1]
             learned = _largest(texts * factors, with_rows, n_learned)
             raised = self.weights.learned(np.take_along_axis(texts, learned, 1), counts[learned], best)
-            unseen = _largest(texts, without, n_unseen)
+            values[chunk, :n_learned], labels[chunk, :n_learned] = raised, np.where(raised > 0, learned, -1)
             if n_unseen:
+                unseen = _largest(texts, without, n_unseen)
                 known = np.where(best_labels[chunk] < self.n_labels, best_labels[chunk], without[0])
                 own = self.weights.learned(np.take_along_axis(texts, known, 1), counts[known], best)
                 fifth = _fifth(best_scores[chunk] + own, known, raised, learned)
-                of_unseen = np.take_along_axis(texts, unseen, 1), counts[unseen]
-                raised = np.hstack([raised, self.weights.unseen(*of_unseen, best, fifth)])
-            width = raised.shape[1]
-            values[chunk, :width] = raised
-            labels[chunk, :width] = np.where(raised > 0, np.hstack([learned, unseen]), -1)
-        if n_unseen and n:  # the score of a label without rows is crosstalk, which its value replaces
-            at = torch.from_numpy(np.maximum(labels[:, n_learned:], 0)).to(h.device)
-            crosstalk = scorer.scores_of(h, at).float().cpu().numpy()
-            values[:, n_learned:] = np.where(labels[:, n_learned:] < 0, 0, values[:, n_learned:] - crosstalk).clip(0)
+                found = self.weights.unseen(np.take_along_axis(texts, unseen, 1), counts[unseen], best, fifth)
+                at = slice(start, start + n_unseen)
+                values[chunk, at], labels[chunk, at] = found, np.where(found > 0, unseen, -1)
+        if n_unseen and len(values):  # the score of a label without rows is crosstalk, which its value replaces
+            ids = torch.from_numpy(np.maximum(labels[:, start:], 0)).to(h.device)
+            crosstalk = scorer.scores_of(h, ids).float().cpu().numpy()
+            values[:, start:] = np.where(labels[:, start:] < 0, 0, values[:, start:] - crosstalk).clip(0)
         return values, labels
 
     def text_scores(self, rows: TextRows, best_scores: FloatArray, best_labels: IntArray) -> Any:

@@ -11,7 +11,8 @@ from holobind.data.csr import checked_csr, from_arrays
 from holobind.data.encoder_features import EncoderFeatures
 from holobind.data.tfidf import Tfidf
 from holobind.errors import FileError
-from holobind.label_text import LabelText, TextWeights
+from holobind.label_text import LabelText
+from holobind.label_text_weights import TextWeights
 
 PREFIX = "label_text."
 COMPRESSED = tuple(f"{PREFIX}{name}" for name in ("text_counts", "offsets", "ids", "values"))

@@ -28,7 +28,8 @@ from holobind.calibration import Calibration, calibrate
 from holobind.codebooks import Codebook
 from holobind.data.encoder_features import EncoderFeatures
 from holobind.heads.added_scores import AddedScores
-from holobind.label_text import N_BEST_LABELS, LabelText, TextRows, TextWeights
+from holobind.label_text import N_BEST_LABELS, LabelText, TextRows
+from holobind.label_text_weights import TextWeights
 from holobind.ridge_knn import HeldOut
 
 if TYPE_CHECKING:
