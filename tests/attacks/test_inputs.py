@@ -69,7 +69,7 @@ def bombs(tmp_path_factory):
         import sys
         from holobind.cli.main import main
         for name in {BOMBS!r}:
-            sys.argv = ["holobind", "data", "stats", name]
+            sys.argv = ["holobind", "data", "stats", name, "--quiet"]
             try:
                 main()
             except SystemExit as ended:
@@ -101,7 +101,8 @@ def test_the_option_reaches_the_word_vectors(tmp_path, monkeypatch, limit):
         with pytest.raises(DataError, match=r"words.vec.gz.*expands to more than"):
             hb.learn(split, *config)
     else:
-        assert hb.learn(split, *config, max_uncompressed=limit).network.config()["embedding_dim"] == 2
+        network = hb.learn(split, *config, max_uncompressed=limit).network
+        assert network.config()["deep"]["embedding_dim"] == 2
 
 
 @pytest.mark.parametrize(

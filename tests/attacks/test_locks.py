@@ -60,6 +60,9 @@ def test_a_killed_run_locks_nothing(capsys, dataset, tmp_path, running):
     running.kill()
     running.wait()
     assert (tmp_path / "m.lock").exists()
+    result = run(capsys, "train", dataset, *SHORT_RUN, "--out", tmp_path / "m")
+    assert is_one_line_error(result, "m.checkpoint belongs to an interrupted run of a network; finish that run, or")
+    (tmp_path / "m.checkpoint").unlink()
     assert run(capsys, "train", dataset, *SHORT_RUN, "--out", tmp_path / "m")[0] == 0
     assert hb.load(tmp_path / "m").n_labels and not (tmp_path / "m.lock").exists()
 

@@ -5,6 +5,7 @@ import threading
 import pytest
 from helpers.served import TOKEN, wait_until
 
+from holobind.serve import batching
 from holobind.serve.guard import SECURITY_HEADERS
 
 PREDICT = "/v1/models/fruit/predict"
@@ -71,6 +72,12 @@ def test_texts_and_rows_are_bounded(serve):
         assert client.post(PREDICT, json={"text": ["a"] * 3}).status_code == 422
 
 
+@pytest.fixture
+def one_batch(monkeypatch):
+    """One batch at a time, so that one thread is all that predicts."""
+    monkeypatch.setattr(batching, "BATCHES_AT_ONCE", 1)
+
+
 def stop_predictions(client):
     """Let the thread that predicts wait; the function that is returned lets it go on."""
     go_on, started = threading.Event(), threading.Event()
@@ -79,7 +86,7 @@ def stop_predictions(client):
         started.set()
         go_on.wait(30)
 
-    client.app.state.service.batcher._thread.submit(work)
+    client.app.state.service.batcher._threads.submit(work)
     assert started.wait(10)
     return go_on.set
 
@@ -95,7 +102,7 @@ def in_background(client, n):
     return threads, answers
 
 
-def test_a_full_queue_refuses_with_429_and_answers_again_afterwards(serve):
+def test_a_full_queue_refuses_with_429_and_answers_again_afterwards(serve, one_batch):
     with serve(max_queued_rows=3, batch_seconds=0.0) as client:
         batcher = client.app.state.service.batcher
         go_on = stop_predictions(client)
@@ -112,7 +119,7 @@ def test_a_full_queue_refuses_with_429_and_answers_again_afterwards(serve):
         assert batcher.queued_rows == 0
 
 
-def test_too_many_requests_at_a_time_are_refused_with_503(serve):
+def test_too_many_requests_at_a_time_are_refused_with_503(serve, one_batch):
     with serve(max_requests=2) as client:
         go_on = stop_predictions(client)
         threads, answers = in_background(client, 2)
@@ -127,7 +134,7 @@ def test_too_many_requests_at_a_time_are_refused_with_503(serve):
         assert [each.status_code for each in answers] == [200] * 2
 
 
-def test_a_request_ends_after_its_time_and_leaves_nothing_behind(serve):
+def test_a_request_ends_after_its_time_and_leaves_nothing_behind(serve, one_batch):
     with serve(timeout_seconds=0.2) as client:
         go_on = stop_predictions(client)
         answer = client.post(PREDICT, json={"text": "apple"})

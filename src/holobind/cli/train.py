@@ -115,14 +115,14 @@ def train(
     config, train_config = split_options({name: _parse(OPTIONS[name], value) for name, value in options.items()})
     checkpoint = Path(f"{out}.checkpoint")
     outputs = {"--out": out, "--log": log, "--plot": plot, "--timings": timings}
-    if not config.closed_form:
+    if not config.closed_form and not checkpoint.is_dir():
         outputs["the checkpoint"] = checkpoint
     inputs = input_files(data) + [Path(file) for file in (config.word_vectors, groups, label_text) if file]
     began = time.perf_counter()
-    if checkpoint.exists() and checkpoint.is_dir() != config.closed_form:
-        kind = "a network" if config.closed_form else "the closed form"
-        raise FileError(f"{checkpoint} belongs to an interrupted run of {kind}; finish that run, or remove it")
     with claim_outputs(outputs, inputs), progress() as report:
+        if checkpoint.exists() and checkpoint.is_dir() != config.closed_form:
+            kind = "a network" if config.closed_form else "the closed form"
+            raise FileError(f"{checkpoint} belongs to an interrupted run of {kind}; finish that run, or remove it")
         if checkpoint.exists() and not resume:
             raise FileError(f"{checkpoint} belongs to an interrupted run; continue it with --resume, or remove it")
         if groups is not None and group_field is not None:
