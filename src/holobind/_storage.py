@@ -89,7 +89,8 @@ def read(path: str | Path, kind: str, version: int) -> tuple[dict[str, Any], dic
             header = json.loads(text)
             _check(path, header, kind, version)
             _check_unpacked_size(path, header.get("compressed"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            # Copies: a mapped file that is overwritten in place would end the process (SIGBUS), or change the model.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
             return header, tensors | _decompress_all(path, header.pop("compressed", {}), tensors)
     except (SafetensorError, OSError) as error:
         raise FileError(f"{path} is not a safetensors file, or damaged ({error}); get it again") from error

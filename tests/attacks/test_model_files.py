@@ -515,3 +515,15 @@ def test_senseless_label_texts_are_refused(tmp_path, change, message):
     path = hostile(tmp_path / "m", label_texts.model(), change)
     with pytest.raises(hb.FileError, match=message):
         hb.load(path)
+
+
+def test_a_file_that_is_overwritten_in_place_does_not_change_the_loaded_model(tmp_path):
+    """With a mapping it would; and a shorter file would end the process, by SIGBUS."""
+    model, path = build("fc"), tmp_path / "m"
+    model.save(path)
+    loaded = hb.load(path)
+    with path.open("r+b") as file:
+        file.write(b"\0" * path.stat().st_size)
+    for name, tensor in model.state_dict().items():
+        if isinstance(tensor, torch.Tensor):
+            torch.testing.assert_close(loaded.state_dict()[name], tensor, rtol=0, atol=0)
