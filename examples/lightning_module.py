@@ -23,7 +23,7 @@ FEATURES = 64
 class Classifier(lightning.LightningModule):
     """A body and a head. The head is a submodule like any other: checkpoints, devices and precision need no care."""
 
-    def __init__(self, n_labels: int, dim: int, hidden: int = 128) -> None:
+    def __init__(self, n_labels: int, dim: int, hidden: int) -> None:
         super().__init__()
         self.save_hyperparameters()
         self.body = nn.Sequential(nn.Linear(FEATURES, hidden), nn.ReLU())
@@ -43,7 +43,7 @@ class Classifier(lightning.LightningModule):
         return self.head.top_k(self.body(batch[0]), 5)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.AdamW(self.parameters(), 3e-3)
+        return torch.optim.AdamW(self.parameters(), 1e-3)
 
 
 def clusters(n_labels: int, rows: int, seed: int) -> TensorDataset:
@@ -57,9 +57,9 @@ def main(arguments: list[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--small", action="store_true")
     small = parser.parse_args(arguments).small
-    n_labels, dim, rows, epochs = (200, 64, 2000, 3) if small else (20_000, 512, 200_000, 5)
+    n_labels, dim, hidden, rows, epochs = (200, 64, 128, 2000, 3) if small else (20_000, 512, 2048, 200_000, 5)
     lightning.seed_everything(0, verbose=False)
-    model = Classifier(n_labels, dim)
+    model = Classifier(n_labels, dim, hidden)
     train, test = clusters(n_labels, rows, 1), clusters(n_labels, rows // 10, 2)
     counts = train.tensors[1].bincount(minlength=n_labels)
     model.head.set_prior(counts)
