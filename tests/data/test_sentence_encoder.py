@@ -129,7 +129,7 @@ def test_weights_that_do_not_fit_the_settings_are_refused(tmp_path):
         SentenceEncoder.open(bad).embed(["red"])
 
 
-@pytest.mark.parametrize("name", ["no-such-encoder", "../nothing", "", "a b", "json", "os.path"])
+@pytest.mark.parametrize("name", ["no-such-encoder", "../nothing", "", "a b", "json", "os.path", "x" * 5000, "a\0b"])
 def test_an_unknown_name_is_refused_in_one_line(name):
     with pytest.raises(OptionError, match="there is no encoder") as refused:
         SentenceEncoder.open(name)

@@ -17,6 +17,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -152,8 +153,9 @@ class SentenceEncoder:
 def find(name: str | Path, *, fetch: bool = True) -> Path:
     """The folder of an encoder."""
     text = str(name)
-    if text and Path(name).is_dir():
-        return Path(name)
+    with suppress(OSError):  # of a name that is too long
+        if text and Path(name).is_dir():
+            return Path(name)
     if PACKAGE_NAME.fullmatch(text):
         spec = importlib.util.find_spec(text.replace("-", "_").replace(".", "_"))  # finds it without importing it
         for root in (spec.submodule_search_locations or ()) if spec else ():
