@@ -265,7 +265,7 @@ def test_peak_memory_does_not_grow_with_the_file(tmp_path, name):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     small, large = (int(kilobytes) << 10 for kilobytes in done.stdout.split())
-    assert large - small < 0.3 * (sizes[1] - sizes[0]), (small, large, sizes)
+    assert large - small < 0.5 * (sizes[1] - sizes[0]), (small, large, sizes)
 
 
 def text_bytes(path):
