@@ -176,8 +176,8 @@ def search_tree(  # type: ignore[no-untyped-def]
     Rows go from level to level together. Those that ask the same parent come one after the other: what they read is in
     the processor's cache then.
 
-    A parent of few features is asked for each of them whether the row has it; another one without a table is searched
-    for each feature of the row. Features ascend everywhere, so all three ways add in the same order.
+    Of a parent of few features, each one is looked up in the row; in another one without a table, each feature of the
+    row is searched. Features ascend everywhere, so all three ways add in the same order.
 
     Shapes: starts (n_parent_features), packed (n_parent_features + n_entries) uint16, tables (t, n_features),
     table_of (parents), log_probabilities and leaves (n, k); `LabelTree` has the others
