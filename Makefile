@@ -18,7 +18,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable . --group dev
 	touch $@
 
-# Which calls does a function make, by its name, arguments and docstring? A model, three questions, then four models
+# Which calls does a function make, by its name, arguments and docstring? A model, three questions, then five models
 # side by side; a minute and a half on 2 cores.
 demo: setup
 	rm -rf demo
