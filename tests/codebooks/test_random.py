@@ -39,6 +39,18 @@ def test_phases_are_cached_only_in_training_and_within_the_memory_bound(monkeypa
     assert codebook.eval()._cached_phases is None
 
 
+def test_labels_that_are_drawn_often_in_training_are_cached_with_the_same_sums_and_vectors():
+    ids, offsets = torch.tensor([3, 299, 3, 7, 0]), torch.tensor([0, 2, 2, 4])
+    codebook, drawn = hb.RandomCodebook(300, 17, seed=4), hb.RandomCodebook(300, 17, seed=4).eval()
+    for _ in range(61):
+        assert codebook._cached_phases is None
+        codebook.encode(ids, offsets)
+    assert codebook._cached_phases is not None
+    assert torch.equal(codebook.encode(ids, offsets), drawn.encode(ids, offsets))
+    assert torch.equal(codebook.vectors(ids), drawn.vectors(ids))
+    assert drawn._cached_phases is None
+
+
 def test_vectors_have_the_distribution_of_projected_gaussians():
     """The elements have equal first four moments, at a d so small that they are not yet Gaussian."""
     n, d = 200_000, 6

@@ -23,8 +23,9 @@ from holobind.codebooks.ragged import set_chunks, sum_sets
 class RandomCodebook(Codebook):
     """The paper's independent unitary vectors, drawn from (seed, label) whenever they are needed.
 
-    State: none; the seed and the sizes define it. Training with the softmax loss needs every label in each step, and
-    then the phases of all labels are cached if they take at most MAX_SCORE_BYTES; `eval()` frees the cache.
+    State: none; the seed and the sizes define it. Training draws the same labels again and again. So the phases of all
+    labels are cached, if they take at most MAX_SCORE_BYTES, as soon as a loss needs every label (softmax) or as many
+    vectors were drawn as there are labels; `eval()` frees the cache.
 
     A unitary vector has a random phase at each frequency, and +1 or -1 at the two without a mirror. The paper
     projects Gaussian vectors, whose phases are independent and uniform. To draw the phases directly gives the same
@@ -39,6 +40,7 @@ class RandomCodebook(Codebook):
         super().__init__(n_labels, dim, integer("RandomCodebook", "seed", seed), stored=key is None)
         self._key = None if key is None else key.cpu()  # the spectrum of the vector that is bound to every label
         self._cached_phases: Tensor | None = None
+        self._n_drawn = 0  # vectors drawn in training since the cache was empty
 
     def _to_query(self, v: Tensor) -> Tensor:
         query = rfft_rows(v) if self._key is None else rfft_rows(v) * self._key.to(v.device).conj()
@@ -68,7 +70,8 @@ class RandomCodebook(Codebook):
         """The phases of labels from `first` up to `last`.  Shapes: -> (last - first, 2 (d // 2 + 1))"""
         if self._cached_phases is not None:
             return self._cached_phases[first:last]
-        return self._phases(torch.arange(first, last, device=self.device)).flatten(1)
+        assert self.seed is not None
+        return phases(self.seed, torch.arange(first, last, device=self.device), self.dim).flatten(1)
 
     def _prepare_training(self) -> None:
         fits = 4 * self.n_labels * (self.dim + 2) <= limits.MAX_SCORE_BYTES
@@ -78,11 +81,11 @@ class RandomCodebook(Codebook):
             self._cached_phases = torch.cat([self._block_phases(first, last) for _, first, last in blocks])
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_cached_phases": None}  # a copy fills its own cache
+        return self.__dict__ | {"_cached_phases": None, "_n_drawn": 0}  # a copy fills its own cache
 
     def train(self, mode: bool = True) -> Self:
         if not mode:
-            self._cached_phases = None
+            self._forget_copies()
         return super().train(mode)
 
     def _blocks(self, rows: int, max_bytes: int, first: int, last: int) -> Iterator[tuple[slice, int, int]]:
@@ -102,7 +105,14 @@ class RandomCodebook(Codebook):
         return drawn if self._key is None else algebra.bind(drawn, irfft(self._key, n=self.dim).to(drawn.device))
 
     def _phases(self, ids: Tensor) -> Tensor:
+        """The phases of labels.  Shapes: (n) -> (n, d // 2 + 1, 2)"""
         assert self.seed is not None
+        if self._cached_phases is None and self.training and has_values(ids):
+            self._n_drawn += len(ids)
+            if self._n_drawn > self.n_labels:
+                self._prepare_training()
+        if self._cached_phases is not None:
+            return self._cached_phases.index_select(0, ids).unflatten(1, (-1, 2))
         return phases(self.seed, ids, self.dim)
 
     def bind(self, p: Tensor) -> Codebook:
@@ -122,7 +132,7 @@ class RandomCodebook(Codebook):
         return RandomCodebook(n_labels, self.dim, self.seed, key=key).to(self.device)
 
     def _forget_copies(self) -> None:
-        self._cached_phases = None
+        self._cached_phases, self._n_drawn = None, 0
 
 
 def _draw_all(n_labels: int, dim: int, seed: int, key: Tensor | None) -> Tensor:
