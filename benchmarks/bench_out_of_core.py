@@ -1,17 +1,22 @@
 """The closed form in little memory, on several processes, and with ever more rows: CPU seconds and peak memory.
 
     .venv/bin/python benchmarks/bench_out_of_core.py --data ../shared/data/yso-en --memory none 2GB --processes 1 2
+    .venv/bin/python benchmarks/bench_out_of_core.py --data ../shared/data/yso-en --memory --processes 1 2 4 \
+        --machines-plot docs/figures/machines.png
     .venv/bin/python benchmarks/bench_out_of_core.py --readers 50 200
     .venv/bin/python benchmarks/bench_out_of_core.py --curve 100000 1000000 10000000 --plot docs/figures/rows.png
 
-The first form runs `holobind train DATA --no-text` (with `--texts`, without that option) in new processes, one for
+The first two forms run `holobind train DATA --no-text` (with `--texts`, without that option) in new processes, one for
 each memory with all threads, and then with one thread in each of several processes as torchrun starts them. It reports
 what the system counted for each process: CPU seconds, wall time and peak resident memory. Scores of two models are
-compared on 2,000 test rows. The second form reads tables of texts of so many MB, with their tf-idf features.
+compared on 2,000 test rows. With two numbers of processes or more, the CPU seconds a + s / w of the slowest of w
+processes are fitted to the runs, a being what every process does, and s what they share; the plot has the seconds of
+1 to 256 machines by this model. More processes than cores are slower, but their CPU seconds are those of machines.
 
-The third form makes rows of 10 features and 5 labels out of 670,091 (`holobind data make synthetic`), a tenth as many
-features as rows, parses them and trains the ridge regression with a dim of 32 in a memory of 2 GB, on one thread. The
-penalty is 1; the kNN step and label trees, which would not fit at the largest size, are off. The last line is JSON.
+The third form reads tables of texts of so many MB, with their tf-idf features. The fourth form makes rows of 10
+features and 5 labels out of 670,091 (`holobind data make synthetic`), with `--features` or a tenth as many features as
+rows, parses them and trains the ridge regression with a dim of 32 in a memory of 2 GB, on one thread. The penalty is 1;
+the kNN step and label trees, which would not fit at the largest size, are off. The last line is JSON.
 """
 
 import argparse
@@ -79,6 +84,54 @@ def compare(data, one, other, texts):
     return {"score difference": float(np.abs(a - b).max()), "same top 5": float((labels == others).all(1).mean())}
 
 
+def time_model(runs, features, dim):
+    """a and s of the CPU seconds a + s / w of the slowest of w processes, and the GB of weights that are gathered.
+
+    Weights of two solutions are gathered, once each: 4 f d bytes.
+    """
+    runs = [run for run in runs if run["threads"] == 1]
+    processes = np.array([run["processes"] for run in runs], float)
+    seconds = np.array([max(run["CPU seconds"]) for run in runs], float)
+    (own, shared), *_ = np.linalg.lstsq(np.stack([np.ones(len(runs)), 1 / processes], 1), seconds, rcond=None)
+    ratios = seconds / (own + shared / processes)
+    return {
+        "own seconds": round(float(own), 1),
+        "shared seconds": round(float(shared), 1),
+        "measured / predicted": {
+            str(run["processes"]): round(r, 2) for run, r in zip(runs, ratios.tolist(), strict=True)
+        },
+        "GB gathered": round(8 * features * dim / 1e9, 3),
+        "columns": dim,
+    }
+
+
+def plot_machines(model, path):
+    """Seconds of 1 to 256 machines by the model, for three bandwidths, beside a speed-up without a limit."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+
+    machines = 2 ** np.arange(9)
+    # A block has at most 64 columns; from there on, products take longer for each column, 1.65 times at 32.
+    width = np.minimum(model["columns"] / machines, 64)
+    narrow = (64 / width) ** np.log2(1.65)
+    figure, axes = plt.subplots(figsize=(5.5, 3.4), layout="constrained")
+    alone = model["own seconds"] + model["shared seconds"]
+    axes.loglog(machines, alone / machines, ":", color="grey", label="1 / machines", base=2)
+    for gigabits in (1, 10, 100):
+        gather = np.where(machines > 1, 8 * model["GB gathered"] / gigabits, 0)
+        seconds = model["own seconds"] + model["shared seconds"] * narrow / machines + gather
+        axes.loglog(machines, seconds, "o-", markersize=3, label=f"{gigabits} Gbit/s", base=2)
+    axes.axhline(model["own seconds"], color="C3", linewidth=0.8, label="what every machine does")
+    axes.set(xlabel="machines of one core", ylabel="seconds", title="the closed form on yso-en, by the model")
+    axes.set_xticks(machines, [str(w) for w in machines])
+    ticks = [2**i for i in range(2, 9)]
+    axes.set_yticks(ticks, [str(t) for t in ticks])
+    axes.legend(fontsize=8)
+    figure.savefig(path, dpi=120)
+
+
 def scaled_run(n_rows, folder):
     """Train on so many rows of a file of sparse text; CPU seconds of each step, in this process alone."""
     import holobind as hb
@@ -108,13 +161,13 @@ def scaled_run(n_rows, folder):
     }
 
 
-def curve(sizes):
+def curve(sizes, features):
     """`scaled_run` of each number of rows; data is made, used and removed one after the other."""
     runs = []
     for n_rows in sizes:
         with tempfile.TemporaryDirectory() as folder, cache_in(f"{folder}/cache"):
             data = f"{folder}/rows"
-            numbers = ["--features", str(max(n_rows // ROWS_PER_FEATURE, 1000)), "--labels", str(LABELS)]
+            numbers = ["--features", str(features or max(n_rows // ROWS_PER_FEATURE, 1000)), "--labels", str(LABELS)]
             numbers += ["--points", str(n_rows), "--features-per-point", str(ROW_FEATURES), "--out", data]
             command = [sys.executable, "-m", "holobind", "data", "make", "synthetic", "amazon-670k", *numbers]
             subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
@@ -235,7 +288,9 @@ def main():
     parser.add_argument("--processes", nargs="*", type=int, default=[], help="with one thread each")
     parser.add_argument("--readers", nargs="*", type=int, default=[], help="megabytes of tables of texts to read")
     parser.add_argument("--curve", nargs="*", type=int, default=[], help="numbers of rows")
-    parser.add_argument("--plot", type=Path)
+    parser.add_argument("--features", type=int, help="of every number of rows (default: a tenth of the rows)")
+    parser.add_argument("--plot", type=Path, help="of the curve")
+    parser.add_argument("--machines-plot", type=Path, help="seconds of 1 to 256 machines, by the model of the runs")
     options = parser.parse_args()
     results = {}
     if options.data is not None:
@@ -248,9 +303,16 @@ def main():
                 runs[-1] |= compare(options.data, models[0], models[-1], options.texts) if len(models) > 1 else {}
                 print(json.dumps(runs[-1]), flush=True)
             results["data"], results["runs"] = options.data.name, runs
+            if len(options.processes) > 1:
+                import holobind as hb
+
+                network = hb.load(models[-1]).network
+                results["model"] = time_model(runs, network.n_features, network.out_features)
+                if options.machines_plot is not None:
+                    plot_machines(results["model"], options.machines_plot)
     if options.readers:
         results["readers"] = readers(options.readers)
-    runs = curve(options.curve)
+    runs = curve(options.curve, options.features)
     if options.plot is not None and runs:
         plot(runs, options.plot)
     print(json.dumps(results | {"curve": runs}))

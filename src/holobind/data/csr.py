@@ -196,14 +196,17 @@ def scratch_array(n: int, dtype: DTypeLike) -> NDArray[Any]:
 
 
 def normalise_rows_unchecked(X: CsrArray, square_dtype: DTypeLike = np.float64) -> CsrArray:
-    """`normalise_rows` of a matrix in which no row has a column twice.
+    """`normalise_rows` of a matrix in which no row has a column twice, in little memory besides the result.
 
     square_dtype   in which values are squared; squares of large values do not fit in float32
     """
-    row = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
-    values = X.data.astype(np.float64)
-    lengths = np.sqrt(np.bincount(row, X.data.astype(square_dtype) ** 2, minlength=X.shape[0]))
-    scaled = (values / np.where(lengths > 0, lengths, 1)[row]).astype(np.float32)
+    scaled = np.empty(X.nnz, np.float32)
+    for first, last in row_blocks(X):
+        start, end = int(X.indptr[first]), int(X.indptr[last])
+        row = np.repeat(np.arange(last - first), np.diff(X.indptr[first : last + 1]))
+        values = X.data[start:end]
+        lengths = np.sqrt(np.bincount(row, values.astype(square_dtype) ** 2, minlength=last - first))
+        scaled[start:end] = values.astype(np.float64) / np.where(lengths > 0, lengths, 1)[row]
     return from_arrays(scaled, X.indices, X.indptr, X.shape, canonical=bool(X.has_canonical_format))
 
 

@@ -60,7 +60,11 @@ def fit_label_tree(
         raise DataError("fit_label_tree: no row has a label; a tree needs at least one")
     rows_of_label = csr_array(Y.T)[occurring]
     rows_of_label.sort_indices()
-    levels = _cluster(normalise_rows(csr_array(rows_of_label @ X)), np.random.default_rng(seed))
+    features_of_label = csr_array(rows_of_label @ X)
+    features_of_label.sum_duplicates()  # in place: `normalise_rows` would copy it
+    features_of_label = normalise_rows(features_of_label)
+    levels = _cluster(features_of_label, np.random.default_rng(seed))
+    del features_of_label
     parents = [group for level in levels for group in level]
     children = [_children(group, level, levels) for level, groups in enumerate(levels) for group in groups]
     fitter = _NodeFitter(X, rows_of_label, seed)

@@ -187,5 +187,5 @@ class RidgeSteps:
             learning_on=state,
             seed=self.seed,
         )
-        network.max_table_bytes = self.memory
+        network.max_table_bytes = self.memory // self.processes.size
         return network
