@@ -5,10 +5,10 @@
 It needs root and Linux (`ip`, `tc`, from Debian's iproute2). Every host is a network namespace with an address of its
 own; a namespace with a bridge joins them, and each host sends at most so many gigabits a second. Nothing outside these
 namespaces is changed, and they are removed at the end. First all hosts train one model, as torchrun would start them,
-and then one host trains it alone; their scores are compared on 2,000 test rows. Then the hosts solve one ridge regression twice: with columns shared and every row
-read by all, and with rows shared, too, so that every product is exchanged. Bytes are those that each host's
-interface has sent, beside those that docs/scaling.md predicts. The hosts share the cores of this machine, so compare
-CPU seconds, not wall seconds. The last line printed is JSON.
+and then one host trains it alone; their scores are compared on 2,000 test rows. Then the hosts solve one ridge
+regression twice: with columns shared and every row read by all, and with rows shared, too, so that every product is
+exchanged. Bytes are those that each host's interface has sent, beside those that docs/scaling.md predicts. The hosts
+share the cores of this machine, so compare CPU seconds, not wall seconds. The last line printed is JSON.
 """
 
 import argparse
