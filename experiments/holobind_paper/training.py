@@ -25,6 +25,7 @@ from holobind import metrics
 from holobind.data import Dataset
 from holobind.errors import TrainingInterrupted
 from holobind.model import Model
+from holobind.ridge_knn.fit_checkpoint import remove_checkpoint
 from holobind.training import learn
 from holobind_paper import cells, result
 from holobind_paper import jobs as networks
@@ -193,7 +194,10 @@ def train(job: Job, out: Path) -> Row:
         result.notify(f"stopped; the next run resumes from {checkpoint}")
         raise KeyboardInterrupt from None
     row = evaluated(model, job.source)
-    checkpoint.unlink(missing_ok=True)
+    if model_config.closed_form:
+        remove_checkpoint(checkpoint)
+    else:
+        checkpoint.unlink(missing_ok=True)
     return row
 
 

@@ -11,6 +11,7 @@ from holobind_paper.jobs import Job
 import holobind as hb
 from holobind import metrics
 from holobind.errors import TrainingInterrupted
+from holobind.ridge_knn import fit_checkpoint
 from holobind.training.config import split_options
 
 
@@ -108,6 +109,13 @@ def test_a_stopped_cell_resumes_from_its_checkpoint(tmp_path, data, monkeypatch)
         finish(out, source, jobs.fc(epochs=1))
     finish(out, source, jobs.fc(epochs=1))
     assert checkpoints[0] == checkpoints[1]
+    assert [path.name for path in out.iterdir()] == ["accuracy.jsonl"]
+
+
+def test_the_checkpoint_of_a_closed_form_that_takes_long_is_removed_with_its_cell(tmp_path, data, monkeypatch):
+    monkeypatch.setattr(fit_checkpoint, "MIN_SECONDS", 0.0)
+    out = tmp_path / "out"
+    finish(out, datasets.available(data)[0], {})
     assert [path.name for path in out.iterdir()] == ["accuracy.jsonl"]
 
 
