@@ -1,6 +1,6 @@
 """Attack holobind and count what survives: kills, mutated files, full disks, expressions, command lines.
 
-    .venv/bin/python benchmarks/campaign.py [--minutes 15] [--seed 0] [--only files expressions ...]
+    .venv/bin/python benchmarks/campaign.py [--minutes 15] [--seed 0] [--only files ...] [--loaders parquet ...]
 
 Each attack has an expected outcome: a valid result, or one clear error line. Anything else is a failure: a traceback, a
 crash of the interpreter, a hang, memory beyond a limit, a truncated or changed file, a resumed run that ends with other
@@ -111,9 +111,10 @@ def _batch_attacks(kind: str) -> int:
 class Campaign:
     """Attacks in rounds, and the table of their outcomes."""
 
-    def __init__(self, folder: Path, on_disk: Path, seed: int, only: list[str]) -> None:
+    def __init__(self, folder: Path, on_disk: Path, seed: int, only: list[str], parts: list[str]) -> None:
         """
         folder, on_disk   empty folders: for mutated files, perhaps in memory, and for runs that are killed
+        parts             parts of the names of loaders that are attacked; all without any
         """
         self.table: dict[str, Counter[str]] = {}
         self.killed = Counter[str]()
@@ -121,7 +122,8 @@ class Campaign:
         loaders.make_examples(folder)
         if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208
             raise RuntimeError("this process has threads and cannot be forked")
-        kinds = [*(loaders.LOADERS if "files" in only else ()), *(k for k in ("expressions", "commands") if k in only)]
+        files = [name for name in loaders.LOADERS if not parts or any(part in name for part in parts)]
+        kinds = [*(files if "files" in only else ()), *(k for k in ("expressions", "commands") if k in only)]
         self._batches = {kind: _batch_attacks(kind) for kind in kinds}
         self._slow: dict[str, tuple[int, Callable[[int], str]]] = {}
         if "kills" in only or "disks" in only:
@@ -163,7 +165,10 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", choices=GROUPS, default=list(GROUPS))
+    parser.add_argument("--loaders", nargs="+", default=[], help="parts of names of loaders: files of these only")
     chosen = parser.parse_args()
+    if chosen.loaders:
+        chosen.only = ["files"]
     began = time.monotonic()
     # One thread, before anything is imported: a process with threads cannot be forked.
     os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -171,7 +176,7 @@ def main() -> None:
     memory = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(dir=memory) as first, tempfile.TemporaryDirectory() as second:
         os.environ["HOLOBIND_CACHE"] = f"{second}/cache"
-        campaign = Campaign(Path(first), Path(second), chosen.seed, chosen.only)
+        campaign = Campaign(Path(first), Path(second), chosen.seed, chosen.only, chosen.loaders)
         campaign.run(began + 60 * chosen.minutes)
     table = campaign.table
     print(f"{'attack':24} {'tried':>10} {'survived':>10} {'failed':>8}")

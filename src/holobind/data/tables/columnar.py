@@ -17,7 +17,7 @@ import numpy as np
 from holobind.data.files import check_is_file, expansion_error, expansion_limit, row_limit
 from holobind.data.tables.arrow_messages import check_messages
 from holobind.data.tables.layout import Record
-from holobind.data.tables.parquet_pages import check_pages, thrift_limits
+from holobind.data.tables.parquet_pages import check_pages, read_footer, thrift_limits
 from holobind.data.tables.sources import NumberedRecords, Source
 from holobind.errors import DataError
 
@@ -37,20 +37,22 @@ def from_parquet(path: Path, max_uncompressed: int | None) -> Source:
     max_rows = row_limit(path.stat().st_size, max_uncompressed)
     with _errors(path, pa), pq.ParquetFile(path, **thrift_limits(path)) as file:
         metadata, schema = file.metadata, file.schema_arrow
-        groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
-        if sum(max(0, group.total_byte_size) for group in groups) > limit:
+        footer = read_footer(path)
+        if footer.n_uncompressed > limit:
             raise expansion_error(path, limit)
-        if max(metadata.num_rows, sum(max(0, group.num_rows) for group in groups)) > max_rows:
+        if max(metadata.num_rows, footer.n_rows) > max_rows:
             raise expansion_error(path, max_rows, "rows")
+        if any(len(group) != metadata.num_columns for group in footer.groups):
+            raise DataError(f"{path}: a damaged Parquet file: a row group without some columns")
         usable = _usable(pa, schema)
     leaves = [metadata.schema.column(i) for i in range(metadata.num_columns)]
 
     def records(wanted: Sequence[str]) -> NumberedRecords:
         _check_types(path, usable, wanted)
-        read = [i for i, leaf in enumerate(leaves) if any(f"{leaf.path}.".startswith(f"{name}.") for name in wanted)]
+        read = {i: leaf for i, leaf in enumerate(leaves) if f"{leaf.path}.".startswith(tuple(f"{n}." for n in wanted))}
         with _errors(path, pa):
             # A text that a million rows repeat is one entry of a dictionary, and stays one in memory.
-            shared = [leaves[i] for i in check_pages(path, metadata, read, limit)]
+            shared = [leaves[i] for i in check_pages(path, footer, read, metadata.created_by or "", limit)]
             with pq.ParquetFile(
                 path,
                 read_dictionary=[leaf.path for leaf in shared if leaf.physical_type == "BYTE_ARRAY"],
@@ -62,7 +64,7 @@ def from_parquet(path: Path, max_uncompressed: int | None) -> Source:
                 # Each row group has a dictionary of its own; lists of entries of two of them cannot be in one batch.
                 batches = (
                     _valid(batch)
-                    for group in range(metadata.num_row_groups)
+                    for group in range(len(footer.groups))
                     for batch in file.iter_batches(row_groups=[group], **options)
                 )
                 yield from _numbered(pa, path, batches, wanted, limit, _class_names(schema))
@@ -165,7 +167,8 @@ def _open_arrow(pa: Any, path: Path) -> Iterator[Any]:
     with pa.memory_map(str(path)) as mapped:
         is_file = mapped.read(len(ARROW_FILE_MAGIC)) == ARROW_FILE_MAGIC
         mapped.seek(0)
-        with (pyarrow.ipc.open_file if is_file else pyarrow.ipc.open_stream)(mapped) as reader:
+        options = pyarrow.ipc.IpcReadOptions(use_threads=False)
+        with (pyarrow.ipc.open_file if is_file else pyarrow.ipc.open_stream)(mapped, options=options) as reader:
             yield reader
 
 

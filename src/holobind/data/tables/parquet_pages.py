@@ -3,12 +3,13 @@
 A column chunk is a sequence of pages. The header of a page (Thrift, compact protocol) says how many bytes follow, to
 how many they expand and how many values they hold. These claims are compared with the size of the file and with the
 limit of expansion. Where an encoding hides further claims in the page itself (delta encodings), the page is
-decompressed here.
+decompressed here. The footer is parsed here, too: pyarrow ends the process where it is asked for the description of a
+column that is damaged in some ways.
 """
 
 import os
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,20 @@ WRITER_OF_WRONG_FLAGS = "parquet-cpp version"  # pyarrow takes its compressed pa
 FOOTER_END_BYTES = 8  # the length of the footer, and PAR1
 MIN_CONTAINER_LIMIT = 1000
 MIN_ELEMENT_BYTES = 8  # of a column of a schema in a footer
-MAX_DEPTH = 4  # of the structs of a header
+MAX_DEPTH = 10  # of the structs and lists of a header or a footer
 DATA, DICTIONARY, DATA_V2 = 0, 2, 3
 PAGE_HEADERS = {DATA: 5, 1: 6, DICTIONARY: 7, DATA_V2: 8}  # type of a page -> field with the header of that type
 PLAIN, RLE, DELTA_BINARY, DELTA_LENGTH, DELTA_BYTES = 0, 3, 5, 6, 7
 DICTIONARY_ENCODINGS = (2, 8)
 KNOWN_ENCODINGS = (PLAIN, 2, RLE, 4, DELTA_BINARY, DELTA_LENGTH, DELTA_BYTES, 8, 9)
-TRUE, FALSE, BYTE, I16, I32, I64, BINARY, STRUCT = 1, 2, 3, 4, 5, 6, 8, 12  # types of the compact protocol
+TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 12  # of the protocol
+# Lists of a footer, by the numbers of the fields that lead to them: readers do not compare the type of their elements.
+LIST_TYPES = {
+    **dict.fromkeys([(2,), (4,), (5,), (7,), (4, 1), (4, 4), (4, 1, 3, 8), (4, 1, 3, 13)], STRUCT),
+    **dict.fromkeys([(4, 1, 3, 2), (4, 1, 3, 16, 2), (4, 1, 3, 16, 3), (4, 1, 3, 17, 2)], I64),
+    **dict.fromkeys([(4, 1, 3, 3), (4, 1, 8, 2, 1)], BINARY),
+}
+CODECS = {0: "", 1: "snappy", 2: "gzip", 4: "brotli", 6: "zstd", 7: "lz4_raw"}  # that decompress delta encodings
 MAX_VARINT_BYTES = 10
 
 Read = Callable[[int, int], bytes]  # offset, number of bytes
@@ -50,6 +58,51 @@ def thrift_limits(path: Path) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
+class Chunk:
+    """A column of a row group."""
+
+    start: int
+    n_bytes: int
+    n_values: int
+    codec: int
+
+
+@dataclass(frozen=True)
+class Footer:
+    """What the footer says of the row groups."""
+
+    n_rows: int
+    n_uncompressed: int
+    groups: list[list[Chunk]]
+
+
+def read_footer(path: Path) -> Footer:
+    """The footer of a file, which is damaged if it is not as the format has it."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        file.seek(max(0, size - FOOTER_END_BYTES))
+        n_bytes = int.from_bytes(file.read(4), "little")
+        file.seek(max(0, size - FOOTER_END_BYTES - n_bytes))
+        data = file.read(min(size, n_bytes))
+    try:
+        groups = _fields(data, 0, MAX_DEPTH)[0][4][1]
+        return Footer(
+            sum(_int64(group, 3) for group in groups),
+            sum(_int64(group, 2) for group in groups),
+            [[_chunk(chunk[3][1]) for chunk in group[1][1]] for group in groups],
+        )
+    except (IndexError, KeyError, ValueError, TypeError) as error:
+        raise DataError(f"{path}: a damaged Parquet file: no valid footer") from error
+
+
+def _chunk(described: dict[int, tuple[int, Any]]) -> Chunk:
+    start = _int64(described, 9)
+    if 11 in described and 0 < (dictionary := _int64(described, 11)) < start:
+        start = dictionary
+    return Chunk(start, _int64(described, 7), _int64(described, 5), _int32(described, 4))
+
+
+@dataclass(frozen=True)
 class Page:
     """What the header of a page says; `body` is where its bytes begin."""
 
@@ -64,52 +117,47 @@ class Page:
     levels: tuple[int, ...] = ()  # encodings of the levels in a page of version 1
 
 
-def check_pages(path: Path, metadata: Any, columns: Sequence[int], limit: int) -> list[int]:
-    """Refuse columns (numbers of leaves) whose pages claim more than the file can hold, or more than `limit`.
+def check_pages(path: Path, footer: Footer, columns: dict[int, Any], created_by: str, limit: int) -> list[int]:
+    """Refuse columns whose pages claim more than the file can hold, or more than `limit`.
+
+    columns      number of a leaf -> its schema in pyarrow
+    created_by   the program that wrote the file
 
     Returns those that can be read as dictionaries: pyarrow cannot if one of their pages has a delta encoding.
     """
     size = path.stat().st_size
     n_left, n_uncompressed, n_values, delta = size, 0, 0, set()
-    flag_is_wrong = (metadata.created_by or "").startswith(WRITER_OF_WRONG_FLAGS)
     with path.open("rb", buffering=0) as file:
 
         def read(offset: int, n_bytes: int) -> bytes:
             return os.pread(file.fileno(), n_bytes, offset)
 
-        for group in map(metadata.row_group, range(metadata.num_row_groups)):
-            for column in columns:
-                chunk, described = group.column(column), metadata.schema.column(column)
-                start, n_bytes = _extent(chunk)
-                n_left -= n_bytes
-                if start < 0 or n_bytes < 0 or start + n_bytes > size or n_left < 0 or chunk.num_values < 0:
+        for group in footer.groups:
+            for column, described in columns.items():
+                chunk = group[column]
+                n_left -= chunk.n_bytes
+                if chunk.start + chunk.n_bytes > size or n_left < 0:
                     raise DataError(f"{path}: a damaged Parquet file: column {column + 1} leaves the file")
                 pages = []
-                for page in _pages(path, read, start, min(size, start + n_bytes + CHUNK_SLACK_BYTES), chunk.num_values):
+                end = min(size, chunk.start + chunk.n_bytes + CHUNK_SLACK_BYTES)
+                for page in _pages(path, read, chunk.start, end, chunk.n_values):
+                    if page.kind == DICTIONARY:
+                        width = 1 if described.physical_type == "FIXED_LEN_BYTE_ARRAY" else 4
+                        if width * page.n_values > page.n_uncompressed:
+                            raise _damaged(path, page.body, "a dictionary of more values than bytes")
                     n_uncompressed += page.n_uncompressed
                     n_values += page.n_values
                     if max(n_uncompressed, VALUE_BYTES * n_values) > limit:
                         raise expansion_error(path, limit)
-                    if page.kind == DICTIONARY:
-                        width = 1 if chunk.physical_type == "FIXED_LEN_BYTE_ARRAY" else 4
-                        if width * page.n_values > page.n_uncompressed:
-                            raise _damaged(path, page.body, "a dictionary of more values than bytes")
                     pages.append(page)
                 if any(page.encoding in (DELTA_BINARY, DELTA_LENGTH, DELTA_BYTES) for page in pages):
                     delta.add(column)
-                    if flag_is_wrong and not all(page.compressed for page in pages):
-                        raise DataError(f"{path}: pages of an old writer that do not tell whether they are compressed")
-                    if _dense_bytes(path, read, pages, chunk, described) > limit:
+                    flags = not created_by.startswith(WRITER_OF_WRONG_FLAGS) or all(page.compressed for page in pages)
+                    if chunk.codec not in CODECS or not flags:
+                        raise DataError(f"{path}: delta encodings with a compression that is not known")
+                    if _dense_bytes(path, read, pages, CODECS[chunk.codec], described) > limit:
                         raise expansion_error(path, limit)
     return [column for column in columns if column not in delta]
-
-
-def _extent(chunk: Any) -> tuple[int, int]:
-    """Where a column chunk begins, as pyarrow computes it, and its bytes."""
-    start = chunk.data_page_offset
-    if chunk.has_dictionary_page and 0 < chunk.dictionary_page_offset < start:
-        start = chunk.dictionary_page_offset
-    return start, chunk.total_compressed_size
 
 
 def _pages(path: Path, read: Read, at: int, end: int, n_values: int) -> Iterator[Page]:
@@ -163,7 +211,14 @@ def _int32(fields: dict[int, tuple[int, Any]], field: int) -> int:
     return value
 
 
-def _fields(data: bytes, at: int, depth: int) -> tuple[dict[int, tuple[int, Any]], int]:
+def _int64(fields: dict[int, tuple[int, Any]], field: int) -> int:
+    kind, value = fields[field]
+    if kind != I64 or not 0 <= value < 2**63:
+        raise ValueError(f"field {field}")
+    return int(value)
+
+
+def _fields(data: bytes, at: int, depth: int, path: tuple[int, ...] = ()) -> tuple[dict[int, tuple[int, Any]], int]:
     """A struct of the compact protocol: field -> its type and value, and where it ends.
 
     Fields must ascend, so that no reader can take another value of a repeated field. An IndexError means that more
@@ -173,26 +228,46 @@ def _fields(data: bytes, at: int, depth: int) -> tuple[dict[int, tuple[int, Any]
     number = 0
     while byte := data[at]:
         before, kind, at = number, byte & 15, at + 1
-        value: Any = None
+        value = None
         if byte >> 4:
             number += byte >> 4
         else:
             number, at = _varint(data, at, signed=True)
         if not before < number < 2**15:
             raise ValueError("fields that do not ascend")
-        if kind in (I16, I32, I64):
-            value, at = _varint(data, at, signed=True)
-        elif kind == BYTE:
-            at += 1
-        elif kind == BINARY:
-            length, at = _varint(data, at)
-            at += length
-        elif kind == STRUCT and depth:
-            value, at = _fields(data, at, depth - 1)
-        elif kind not in (TRUE, FALSE):
-            raise ValueError(f"type {kind}")
+        if kind not in (TRUE, FALSE):
+            value, at = _value(data, at, kind, depth, (*path, number))
         fields[number] = kind, value
     return fields, at + 1
+
+
+def _value(data: bytes, at: int, kind: int, depth: int, path: tuple[int, ...]) -> tuple[Any, int]:
+    """A value of a struct or a list, None for those that are not used, and where it ends."""
+    if kind in (I16, I32, I64):
+        return _varint(data, at, signed=True)
+    if kind in (BYTE, TRUE, FALSE):
+        return None, at + 1
+    if kind == DOUBLE:
+        return None, at + 8
+    if kind == BINARY:
+        length, at = _varint(data, at)
+        return None, at + length
+    if kind == STRUCT and depth:
+        return _fields(data, at, depth - 1, path)
+    if kind != LIST or not depth:
+        raise ValueError(f"type {kind}")
+    kind, n, at = data[at] & 15, data[at] >> 4, at + 1
+    if n == 15:
+        n, at = _varint(data, at)
+    if (I64 if kind == I32 else kind) != LIST_TYPES.get(path, kind) and n:
+        raise ValueError(f"a list of type {kind}")
+    values = []
+    for _ in range(n):
+        value, at = _value(data, at, kind, depth - 1, path)
+        values.append(value)
+        if at > len(data):
+            raise IndexError
+    return values, at
 
 
 def _varint(data: bytes, at: int, *, signed: bool = False) -> tuple[int, int]:
@@ -208,33 +283,32 @@ def _varint(data: bytes, at: int, *, signed: bool = False) -> tuple[int, int]:
 # Delta encodings
 
 
-def _dense_bytes(path: Path, read: Read, pages: list[Page], chunk: Any, described: Any) -> int:
+def _dense_bytes(path: Path, read: Read, pages: list[Page], codec: str, described: Any) -> int:
     """The most bytes to which the values of a chunk expand that cannot be read as a dictionary."""
     n_bytes = longest = 0
     for page in pages:
         try:
             if page.kind == DICTIONARY:
-                if chunk.physical_type == "BYTE_ARRAY":
-                    longest = _longest(_content(read, page, chunk), page.n_values)
+                if described.physical_type == "BYTE_ARRAY":
+                    longest = _longest(_content(read, page, codec), page.n_values)
             elif page.encoding in DICTIONARY_ENCODINGS:
                 n_bytes += longest * page.n_values
             elif page.encoding in (DELTA_BINARY, DELTA_LENGTH, DELTA_BYTES):
-                values = _values(_content(read, page, chunk), page, described)
+                values = _values(_content(read, page, codec), page, described)
                 n_bytes += len(values) + _prefix_bytes(values, page)
         except (IndexError, ValueError, struct.error, OSError) as error:
             raise _damaged(path, page.body, "no valid values") from error
     return n_bytes
 
 
-def _content(read: Read, page: Page, chunk: Any) -> bytes:
+def _content(read: Read, page: Page, codec: str) -> bytes:
     """The decompressed bytes of a page, without the levels of version 2."""
     import pyarrow as pa
 
     data = read(page.body, page.n_bytes)[page.level_bytes :]
     n_bytes = page.n_uncompressed - page.level_bytes
-    if chunk.compression == "UNCOMPRESSED" or not page.compressed or not n_bytes:
+    if not codec or not page.compressed or not n_bytes:
         return data
-    codec = "lz4_raw" if chunk.compression == "LZ4" else chunk.compression.lower()
     content: bytes = pa.Codec(codec).decompress(data, n_bytes, asbytes=True)
     return content
 
