@@ -111,6 +111,25 @@ def footer_of_a_million_row_groups():
     return parquet.file(b"", 0, end=parquet.sequence(parquet.STRUCT, [b"\x19" + inner], 999_999))
 
 
+def compression_that_there_is_not():
+    """pyarrow ends the process where it is asked for the name of this compression."""
+    body = parquet.deltas(1, 1) + b"a"
+    return parquet.file(parquet.page(parquet.DATA, body, 1, 6), 1, codec=32)
+
+
+def histogram_of_levels_that_there_are_not():
+    """pyarrow ends the process where it is asked for the description of this column."""
+    levels = parquet.sequence(parquet.I64, [parquet.number(1)] * 5)
+    sizes = parquet.record((3, parquet.LIST, levels))
+    return parquet.file(parquet.page(parquet.DATA, parquet.plain(b"a"), 1), 1, sizes=sizes)
+
+
+def list_whose_elements_have_another_type():
+    """Readers take the elements for structs whatever type the list states, so that the bytes mean two things."""
+    good = parquet.file(parquet.page(parquet.DATA, parquet.plain(b"a"), 1), 1)
+    return good.replace(b"\x19" + bytes([0xF0 | parquet.STRUCT, 2]), b"\x19" + bytes([0xF0 | parquet.BINARY, 2]), 1)
+
+
 def header_whose_size_is_repeated():
     """A second field of the compressed size: readers may take the one or the other."""
     good = parquet.page(parquet.DATA, parquet.plain(b"a"), 1)
@@ -133,6 +152,9 @@ PARQUET = {
     deltas_of_many_widths: "no valid values",
     row_groups_of_the_same_pages: "leaves the file|expands to more than",
     footer_of_a_million_row_groups: "Exceeded size limit",
+    compression_that_there_is_not: "a compression that is not known",
+    histogram_of_levels_that_there_are_not: "histogram size mismatch",
+    list_whose_elements_have_another_type: "no valid footer",
     header_whose_size_is_repeated: "no valid header",
 }
 

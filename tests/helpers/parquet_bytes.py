@@ -66,11 +66,14 @@ def plain(*texts):
     return b"".join(struct.pack("<I", len(t)) + t for t in texts)
 
 
-def file(pages, n_values, *, codec=0, lists=False, dictionary=False, n_rows=1, n_groups=1, n_bytes=None, end=b""):
+def file(
+    pages, n_values, *, codec=0, lists=False, dictionary=False, n_rows=1, n_groups=1, n_bytes=None, end=b"", sizes=b""
+):
     """A file of one column `labels` of required texts, or of lists of them, whose row groups all have the same pages.
 
     n_bytes   what the footer claims the chunk to have
     end       replaces the list of row groups in the footer
+    sizes     the statistics of sizes of the column, a struct
     """
     leaf = ((1, I32, number(BYTE_ARRAY)), (3, I32, number(REPEATED if lists else REQUIRED)))
     schema = [
@@ -88,6 +91,7 @@ def file(pages, n_values, *, codec=0, lists=False, dictionary=False, n_rows=1, n
         (7, I64, number(len(pages) if n_bytes is None else n_bytes)),
         (9, I64, number(start + (1 if dictionary else 0))),
         *([(11, I64, number(start))] if dictionary else []),
+        *([(16, STRUCT, sizes)] if sizes else []),
     )
     chunk = record((2, I64, number(start)), (3, STRUCT, described))
     group = record((1, LIST, sequence(STRUCT, [chunk])), (2, I64, number(len(pages))), (3, I64, number(n_rows)))
