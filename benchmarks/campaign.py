@@ -1,6 +1,6 @@
 """Attack holobind and count what survives: kills, mutated files, full disks, expressions, command lines.
 
-    .venv/bin/python benchmarks/campaign.py [--minutes 15] [--seed 0] [--only files expressions ...]
+    .venv/bin/python benchmarks/campaign.py [--minutes 15] [--seed 0] [--only files ...] [--loaders parquet ...]
 
 Each attack has an expected outcome: a valid result, or one clear error line. Anything else is a failure: a traceback, a
 crash of the interpreter, a hang, memory beyond a limit, a truncated or changed file, a resumed run that ends with other
@@ -31,7 +31,7 @@ import campaign_inputs as inputs
 import campaign_kills as kills
 import campaign_loaders as loaders
 
-WORKER_MEMORY_BYTES = 4 << 30  # of address space; the imports take a quarter of it
+SPARE_MEMORY_MB = 3 << 10  # of address space of a worker, besides what the imports have taken
 ATTACK_CPU_SECONDS = 10  # of one attack, in time of its processor: a busy machine does not shorten it
 SILENT_SECONDS = 600.0  # without an answer of a worker, which then sleeps forever
 BATCH_ATTACKS = 4000  # of one worker
@@ -46,9 +46,10 @@ Outcome = tuple[str, bool, str]  # kind of attack, whether it survived, details 
 # Workers: in-process attacks, in batches that may crash
 
 
-def _work(folder: Path, kind: str, seeds: list[int], n_done: Any, connection: Any) -> None:
+def _work(folder: Path, kind: str, seeds: list[int], n_done: Any, connection: Any, spare_mb: int) -> None:
     """Run attacks one after the other; count them in shared memory, and send what went wrong with its number."""
-    resource.setrlimit(resource.RLIMIT_AS, (WORKER_MEMORY_BYTES, WORKER_MEMORY_BYTES))
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + (spare_mb << 20),) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.stderr = io.StringIO()
     for number, seed in enumerate(seeds):
@@ -66,13 +67,13 @@ def _work(folder: Path, kind: str, seeds: list[int], n_done: Any, connection: An
     connection.close()
 
 
-def run_batch(folder: Path, kind: str, seeds: list[int]) -> Iterator[Outcome]:
+def run_batch(folder: Path, kind: str, seeds: list[int], spare_mb: int = SPARE_MEMORY_MB) -> Iterator[Outcome]:
     """Run attacks in a fork. A crash or a hang fails the attack under way; another fork continues after it."""
     context = multiprocessing.get_context("fork")
     while seeds:
         n_done, problems, silent = context.RawValue("q", 0), {}, False
         ours, its = context.Pipe(duplex=False)
-        process = context.Process(target=_work, args=(folder, kind, seeds, n_done, its))
+        process = context.Process(target=_work, args=(folder, kind, seeds, n_done, its, spare_mb))
         process.start()
         its.close()
         while not silent:
@@ -111,17 +112,23 @@ def _batch_attacks(kind: str) -> int:
 class Campaign:
     """Attacks in rounds, and the table of their outcomes."""
 
-    def __init__(self, folder: Path, on_disk: Path, seed: int, only: list[str]) -> None:
+    def __init__(
+        self, folder: Path, on_disk: Path, seed: int, only: list[str], parts: list[str], spare_mb: int
+    ) -> None:
         """
         folder, on_disk   empty folders: for mutated files, perhaps in memory, and for runs that are killed
+        parts             parts of the names of loaders that are attacked; all without any
+        spare_mb          megabytes that a worker may take
         """
         self.table: dict[str, Counter[str]] = {}
         self.killed = Counter[str]()
+        self._spare_mb = spare_mb
         self._folder, self._seeds = folder, iter(range(seed * 10**9, (seed + 1) * 10**9))
         loaders.make_examples(folder)
         if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208
             raise RuntimeError("this process has threads and cannot be forked")
-        kinds = [*(loaders.LOADERS if "files" in only else ()), *(k for k in ("expressions", "commands") if k in only)]
+        files = [name for name in loaders.LOADERS if not parts or any(part in name for part in parts)]
+        kinds = [*(files if "files" in only else ()), *(k for k in ("expressions", "commands") if k in only)]
         self._batches = {kind: _batch_attacks(kind) for kind in kinds}
         self._slow: dict[str, tuple[int, Callable[[int], str]]] = {}
         if "kills" in only or "disks" in only:
@@ -141,7 +148,7 @@ class Campaign:
         while time.monotonic() < ends:
             for kind, n in self._batches.items():
                 if time.monotonic() < ends:
-                    for outcome in run_batch(self._folder, kind, [next(self._seeds) for _ in range(n)]):
+                    for outcome in run_batch(self._folder, kind, [next(self._seeds) for _ in range(n)], self._spare_mb):
                         self._count(*outcome)
             for kind, (n, attack) in self._slow.items():
                 for _ in range(n):
@@ -163,7 +170,11 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=15.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", choices=GROUPS, default=list(GROUPS))
+    parser.add_argument("--loaders", nargs="+", default=[], help="parts of names of loaders: files of these only")
+    parser.add_argument("--spare-mb", type=int, default=SPARE_MEMORY_MB, help="memory that reading a file may take")
     chosen = parser.parse_args()
+    if chosen.loaders:
+        chosen.only = ["files"]
     began = time.monotonic()
     # One thread, before anything is imported: a process with threads cannot be forked.
     os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -171,7 +182,7 @@ def main() -> None:
     memory = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
     with tempfile.TemporaryDirectory(dir=memory) as first, tempfile.TemporaryDirectory() as second:
         os.environ["HOLOBIND_CACHE"] = f"{second}/cache"
-        campaign = Campaign(Path(first), Path(second), chosen.seed, chosen.only)
+        campaign = Campaign(Path(first), Path(second), chosen.seed, chosen.only, chosen.loaders, chosen.spare_mb)
         campaign.run(began + 60 * chosen.minutes)
     table = campaign.table
     print(f"{'attack':24} {'tried':>10} {'survived':>10} {'failed':>8}")

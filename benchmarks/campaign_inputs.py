@@ -166,6 +166,11 @@ VERBS: dict[str, tuple[str, ...]] = {
     "evaluate": ("-k", "--json"),
     "predict": ("-k", "--threshold", "--format", "--ids", "--skip-bad", "--out", "--max-uncompressed"),
     "inspect": ("--json",),
+    "explain": ("-k", "--label", "--parts", "--json"),
+    "report": ("--out", "--objective", "--max-uncompressed", "--json"),
+    "restrict": ("--only", "--exclude", "--all", "--out", "--json"),
+    "update": ("--out", "--reject", "--max-uncompressed", "--quiet", "--json"),
+    "forget": ("--out", "--rows", "--label", "--documents", "--quiet", "--json"),
     "ask": ("--query", "--dim", "--seed", "-k", "--has", "--vocabulary"),
     "data stats": ("--json", "--plot", "--one-based", "--max-uncompressed"),
     "data convert": ("--to", "--compression", "--one-based", "--max-uncompressed", "--json"),
@@ -199,7 +204,8 @@ def _attack_command(folder: Path, seed: int) -> str:
     for _ in range(draw.randint(0, 3)):
         arguments += [draw.choice(VERBS[verb]), *([draw.choice(values)] if draw.random() < 0.8 else [])]
     arguments += {
-        "train": ["--out", "out.safetensors"],
+        **{key: ["--out", "out.safetensors"] for key in ("train", "update", "forget", "restrict")},
+        "report": ["--out", "out"],
         "compare": ["--epochs", "1"],
         "data make synthetic": ["--scale", draw.choice(("0.01", "nan", "-1", "0"))],
         "data make python-calls": ["--packages", draw.choice(("typer", "json", "missing", "a.b", ""))],

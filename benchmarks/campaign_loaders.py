@@ -105,7 +105,18 @@ def _write_tables(folder: Path, texts: list[str], labels: list[list[str]]) -> No
         (folder / name).write_text("\n".join(lines), encoding="utf-8")
     table = pa.table({"text": texts, "labels": labels, "n": list(range(len(texts)))})
     pq.write_table(table, folder / "data.parquet")
+    encodings = {
+        "text": "DELTA_BYTE_ARRAY",
+        "labels.list.element": "DELTA_LENGTH_BYTE_ARRAY",
+        "n": "DELTA_BINARY_PACKED",
+    }
+    options = {"data_page_version": "2.0", "use_dictionary": False, "compression": "none", "row_group_size": 30}
+    pq.write_table(table, folder / "delta.parquet", column_encoding=encodings, **options)
     with pa.ipc.new_file(folder / "data.arrow", table.schema) as file:
+        file.write_table(table)
+    with pa.ipc.new_file(
+        folder / "packed.arrow", table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
+    ) as file:
         file.write_table(table)
     with pa.ipc.new_stream(folder / "stream.arrow", table.schema) as stream:
         stream.write_table(table, max_chunksize=20)
@@ -417,7 +428,7 @@ def _read_embeddings(path: Path) -> None:
 MODELS = ("ridge_knn", "ridge", "trees", "sklearn", "encoder", "fc", "cnn", "lstm", "linear", "forest")
 DATA = (
     *("data.jsonl", "data.tsv", "data.txt", "data.svm", "data.txt.bz2", "data.txt.xz", "data.csv", "data.ft"),
-    *("data.parquet", "data.arrow", "stream.arrow", "annif.tsv"),
+    *("data.parquet", "delta.parquet", "data.arrow", "packed.arrow", "stream.arrow", "annif.tsv"),
 )
 LOADERS: dict[str, Callable[[Path], None]] = {
     **{f"{name}.model": _read_model for name in MODELS},

@@ -4,11 +4,13 @@ import builtins
 import contextlib
 import itertools
 import json
+import random
 
 import pytest
 
 from holobind import data
 from holobind.data import files
+from holobind.data.tables import columnar
 from holobind.errors import DataError
 
 pa = pytest.importorskip("pyarrow")
@@ -42,6 +44,58 @@ def test_pyarrow_s_files(tmp_path):
     assert_read(tmp_path / "a.arrow", f"Arrow: {LISTS}")
     (tmp_path / "a.arrow").rename(tmp_path / "named.dat")  # the content tells the format
     assert_read(tmp_path / "named.dat", f"Arrow: {LISTS}")
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+@pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "brotli", "zstd", "lz4"])
+@pytest.mark.parametrize("encoding", [None, "PLAIN", "DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
+def test_every_encoding_of_parquet_gives_what_was_written(tmp_path, version, compression, encoding):
+    """Nulls, empty lists, lists of objects, several pages and row groups, dictionaries that are full."""
+    draw = random.Random(encoding)
+
+    def text():
+        return draw.choice([None, "", "grün", "x" * draw.randrange(99), str(draw.random())])
+
+    rows = [
+        {
+            "text": text(),
+            "labels": draw.choice([None, [], [text() for _ in range(draw.randrange(9))]]),
+            "objects": draw.choice([None, [{"name": text(), "score": draw.choice([None, 1])}, None]]),
+            "n": draw.choice([None, draw.getrandbits(40)]),
+        }
+        for _ in range(3000)
+    ]
+    strings = ["text", "labels.list.element", "objects.list.element.name"]
+    encodings = {**dict.fromkeys(strings, encoding), "n": "DELTA_BINARY_PACKED"}
+    pq.write_table(
+        pa.Table.from_pylist(rows),
+        tmp_path / "a.parquet",
+        compression=compression,
+        data_page_version=version,
+        data_page_size=2000,
+        dictionary_pagesize_limit=5000,
+        row_group_size=1100,
+        **({"use_dictionary": False, "column_encoding": encodings} if encoding else {}),
+    )
+    read = columnar.from_parquet(tmp_path / "a.parquet", None).records(list(rows[0]))
+    assert [row for _, row in read] == rows
+
+
+@pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())]
+)
+def test_every_type_of_texts_in_arrow_gives_what_was_written(tmp_path, kind, compression):
+    texts = [None, "", "grün", "x" * 5000, "y"] * 700
+    columns = {"text": pa.array(texts, kind)}
+    if kind == pa.string():
+        columns["labels"] = pa.array([None, [], ["a", None], ["b" * 90], ["c"]] * 700)
+    written = pa.table(columns)
+    options = pa.ipc.IpcWriteOptions(compression=compression)
+    with pa.ipc.new_file(tmp_path / "a.arrow", written.schema, options=options) as writer:
+        writer.write_table(written, max_chunksize=1500)
+    read = columnar.from_arrow([tmp_path / "a.arrow"], tmp_path, None).records(list(columns))
+    assert [row for _, row in read] == written.to_pylist()
 
 
 def test_pandas_files(tmp_path):

@@ -1,7 +1,8 @@
 """Tables by columns: Parquet files, Arrow files and streams, and folders of Hugging Face datasets, through pyarrow.
 
 These files are not trusted: only columns of texts, numbers and lists of these are read, every batch is validated before
-it is used, and what a file expands to is bounded as for compressed text.
+it is used, and what a file expands to is bounded as for compressed text. pyarrow allocates what a file claims, so the
+claims are checked first (`parquet_pages`, `arrow_messages`).
 """
 
 import json
@@ -11,8 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from holobind.data.files import check_is_file, expansion_error, expansion_limit, row_limit
+from holobind.data.tables.arrow_messages import check_messages
 from holobind.data.tables.layout import Record
+from holobind.data.tables.parquet_pages import check_pages, read_footer, thrift_limits
 from holobind.data.tables.sources import NumberedRecords, Source
 from holobind.errors import DataError
 
@@ -29,24 +34,40 @@ def from_parquet(path: Path, max_uncompressed: int | None) -> Source:
 
     check_is_file(path)
     limit = expansion_limit(path.stat().st_size, max_uncompressed)
-    with _errors(path, pa):
-        metadata = pq.read_metadata(path)
-        size = sum(max(0, metadata.row_group(i).total_byte_size) for i in range(metadata.num_row_groups))
-        if size > limit:
+    max_rows = row_limit(path.stat().st_size, max_uncompressed)
+    with _errors(path, pa), pq.ParquetFile(path, **thrift_limits(path)) as file:
+        metadata, schema = file.metadata, file.schema_arrow
+        footer = read_footer(path)
+        if footer.n_uncompressed > limit:
             raise expansion_error(path, limit)
-        if metadata.num_rows > (max_rows := row_limit(path.stat().st_size, max_uncompressed)):
+        if max(metadata.num_rows, footer.n_rows) > max_rows:
             raise expansion_error(path, max_rows, "rows")
-        schema = pq.read_schema(path)
+        if any(len(group) != metadata.num_columns for group in footer.groups):
+            raise DataError(f"{path}: a damaged Parquet file: a row group without some columns")
         usable = _usable(pa, schema)
-    strings = [column.name for column in schema if column.name in usable and _is_string(pa, column.type)]
+    leaves = [metadata.schema.column(i) for i in range(metadata.num_columns)]
 
     def records(wanted: Sequence[str]) -> NumberedRecords:
         _check_types(path, usable, wanted)
-        # A text that a million rows repeat is one entry of a dictionary, and stays one in memory.
-        shared = [name for name in strings if name in wanted]
-        with _errors(path, pa), pq.ParquetFile(path, read_dictionary=shared, buffer_size=READ_BYTES) as file:
-            batches = map(_valid, file.iter_batches(batch_size=BATCH_ROWS, columns=list(wanted), use_threads=False))
-            yield from _numbered(pa, path, batches, wanted, limit, _class_names(schema))
+        read = {i: leaf for i, leaf in enumerate(leaves) if f"{leaf.path}.".startswith(tuple(f"{n}." for n in wanted))}
+        with _errors(path, pa):
+            # A text that a million rows repeat is one entry of a dictionary, and stays one in memory.
+            shared = [leaves[i] for i in check_pages(path, footer, read, metadata.created_by or "", limit)]
+            with pq.ParquetFile(
+                path,
+                read_dictionary=[leaf.path for leaf in shared if leaf.physical_type == "BYTE_ARRAY"],
+                buffer_size=READ_BYTES,
+                pre_buffer=False,
+                **thrift_limits(path),
+            ) as file:
+                options = {"batch_size": BATCH_ROWS, "columns": list(wanted), "use_threads": False}
+                # Each row group has a dictionary of its own; lists of entries of two of them cannot be in one batch.
+                batches = (
+                    _valid(batch)
+                    for group in range(len(footer.groups))
+                    for batch in file.iter_batches(row_groups=[group], **options)
+                )
+                yield from _numbered(pa, path, batches, wanted, limit, _class_names(schema))
 
     return Source(str(path), "Parquet", usable, records)
 
@@ -58,6 +79,9 @@ def from_arrow(paths: Sequence[Path], name: Path, max_uncompressed: int | None, 
         check_is_file(path)
     n_bytes = sum(path.stat().st_size for path in paths)
     limit, max_rows = expansion_limit(n_bytes, max_uncompressed), row_limit(n_bytes, max_uncompressed)
+    n_left = limit
+    for path in paths:
+        n_left -= check_messages(path, n_left)
     with _errors(name, pa), _open_arrow(pa, paths[0]) as reader:
         schema = reader.schema
         usable = _usable(pa, schema)
@@ -143,7 +167,8 @@ def _open_arrow(pa: Any, path: Path) -> Iterator[Any]:
     with pa.memory_map(str(path)) as mapped:
         is_file = mapped.read(len(ARROW_FILE_MAGIC)) == ARROW_FILE_MAGIC
         mapped.seek(0)
-        with (pyarrow.ipc.open_file if is_file else pyarrow.ipc.open_stream)(mapped) as reader:
+        options = pyarrow.ipc.IpcReadOptions(use_threads=False)
+        with (pyarrow.ipc.open_file if is_file else pyarrow.ipc.open_stream)(mapped, options=options) as reader:
             yield reader
 
 
@@ -156,26 +181,66 @@ def _valid(batch: Any) -> Any:
 def _numbered(
     pa: Any, path: Path, batches: Iterator[Any], wanted: Sequence[str], limit: int, class_names: dict[str, list[str]]
 ) -> NumberedRecords:
-    number, n_bytes = 0, 0
+    number = 0
+    decoder = _Decoder(pa, path, limit)
     for batch in batches:
         columns = []
         for name in wanted:
-            column = batch.column(name)
-            if pa.types.is_dictionary(column.type):
-                n_bytes += column.indices.nbytes
-                values = column.dictionary.to_pylist()
-                columns.append([None if i is None else values[i] for i in column.indices.to_pylist()])
-            else:
-                n_bytes += column.nbytes
-                columns.append(column.to_pylist())
+            columns.append(decoder.values(batch.column(name)))
             if name in class_names:
                 columns[-1] = [_named(value, class_names[name]) for value in columns[-1]]
-        if n_bytes > limit:
-            raise expansion_error(path, limit)
         for row in zip(*columns, strict=True):
             number += 1
             record: Record = dict(zip(wanted, row, strict=True))
             yield number, record
+
+
+class _Decoder:
+    """Python's values of arrays, in memory that is counted before it is taken.
+
+    Entries of dictionaries become one object for a batch, however many rows have them.
+    """
+
+    def __init__(self, pa: Any, path: Path, limit: int) -> None:
+        self._pa, self._path, self._limit, self._n_bytes = pa, path, limit, 0
+
+    def values(self, array: Any) -> list[Any]:
+        """The values of an array of one of the types of `_is_usable`."""
+        types, kind = self._pa.types, array.type
+        if types.is_list(kind) or types.is_large_list(kind):
+            self._count(array.value_lengths().nbytes)
+            items, end, lists = self.values(array.flatten()), 0, []
+            for length in array.value_lengths().to_pylist():
+                lists.append(None if length is None else items[end : end + length])
+                end += length or 0
+            return lists
+        if types.is_struct(kind):
+            names = [kind.field(i).name for i in range(kind.num_fields)]
+            rows = zip(*map(self.values, array.flatten()), strict=True)
+            valid = array.is_valid().to_pylist()
+            return [dict(zip(names, row, strict=True)) if ok else None for row, ok in zip(rows, valid, strict=True)]
+        if types.is_dictionary(kind):
+            self._count(array.indices.nbytes)
+            used = array.indices.unique().drop_null()
+            entries = dict(zip(used.to_pylist(), self.values(array.dictionary.take(used)), strict=True))
+            return [None if i is None else entries[i] for i in array.indices.to_pylist()]
+        self._count(_view_bytes(array) if _is_string_view(self._pa, kind) else array.nbytes)
+        values: list[Any] = array.to_pylist()
+        return values
+
+    def _count(self, n_bytes: int) -> None:
+        self._n_bytes += n_bytes
+        if self._n_bytes > self._limit:
+            raise expansion_error(self._path, self._limit)
+
+
+def _view_bytes(array: Any) -> int:
+    """The bytes of the texts of an array of views: several may have the same bytes."""
+    if not len(array):
+        return 0
+    views = np.frombuffer(array.buffers()[1], np.int32).reshape(-1, 4)[array.offset : array.offset + len(array)]
+    valid = np.asarray(array.is_valid().to_numpy(zero_copy_only=False), dtype=bool)
+    return int(views.nbytes + views[valid, 0].sum(dtype=np.int64))
 
 
 def _named(value: Any, names: list[str]) -> Any:
@@ -204,9 +269,12 @@ def _class_names(schema: Any) -> dict[str, list[str]]:
         return {}
 
 
+def _is_string_view(pa: Any, kind: Any) -> bool:
+    return bool(pa.types.is_string_view(kind))
+
+
 def _is_string(pa: Any, kind: Any) -> bool:
-    view = getattr(pa.types, "is_string_view", lambda _: False)
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or view(kind)
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or _is_string_view(pa, kind)
 
 
 def _is_scalar(pa: Any, kind: Any) -> bool:
