@@ -5,6 +5,7 @@ import torch
 from torch import Tensor, nn
 
 from holobind._threads import threaded
+from holobind.codebooks._transform_plan import radices, roll_of_position, twiddle_factors
 
 # The number of tasks does not depend on that of threads, so that the result does not, either. A task takes at least
 # half a millisecond.
@@ -22,21 +23,21 @@ def log_sum_exp_and_mean(
 
     Shapes: (rows, d), (bases, d // 2 + 1), (L) -> (rows), (rows, d)
     """
-    from holobind.codebooks import _softmax_kernel as kernel  # compiles when first used
-
-    (rows, d), n_bases, lanes = v.shape, len(conj_spectra), kernel.LANES
-    plan = kernel.radices(d)
+    plan = radices(v.shape[1])
     in_range = bool(v.square().sum(1).amax() < MAX_SQUARE_LENGTH) and (bias is None or bool(bias.amax() < torch.inf))
     if plan is None or not in_range:
         return None
+    from holobind.codebooks import _softmax_kernel as kernel  # compiles when first used
+
+    (rows, d), n_bases, lanes = v.shape, len(conj_spectra), kernel.LANES
     n_groups = -(-rows // kernel.ROWS)
     padded = nn.functional.pad(v, (0, 0, 0, n_groups * kernel.ROWS - rows)).view(n_groups, 2, lanes, d)
     pairs = torch.fft.fft(torch.complex(padded[:, 0], padded[:, 1])).div_(d)
     query = torch.view_as_real(pairs).permute(0, 2, 3, 1).flatten(1).contiguous().numpy()
     bases = torch.view_as_real(conj_spectra).flatten(1).numpy()
     biases = np.empty(0, np.float32) if bias is None else bias.float().contiguous().numpy()
-    labels = n_labels, biases, kernel.roll_of_position(plan)
-    run, twiddles = kernel.sum_of_exponentials(d), kernel.twiddle_factors(plan)
+    labels = n_labels, biases, roll_of_position(plan)
+    run, twiddles = kernel.sum_of_exponentials(d), twiddle_factors(plan)
 
     def sums(group: int, first: int, last: int, reference: Tensor, settle: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Reference, mass and total of the bases from `first` to `last`.  Shapes: -> (ROWS), (ROWS), (d * ROWS)"""

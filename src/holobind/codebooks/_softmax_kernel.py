@@ -8,8 +8,8 @@ A transform of length d runs on eight pairs at once, one in each lane of a vecto
 values between lanes. An element of a transform is then LANES real and LANES imaginary parts, which fill a cache line.
 
 The inverse transform decimates in frequency and leaves its results in the order of `roll_of_position`; the forward
-transform decimates in time and takes them in that order. Between them is a sum over all rolls, so that they are never
-sorted. Both work in place, and all but the first and the last pass on parts that fit the L1 cache.
+transform decimates in time and takes them in that order. No step between them needs them sorted. Both work in place,
+and all but the first and the last pass on parts that fit the L1 cache.
 
 numba has no vector types, so the passes are written in LLVM's language, with names for what they compute. The kernel is
 compiled for each d: radices, strides and the positions of the twiddle factors are constants in it.
@@ -25,9 +25,9 @@ import numpy as np
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
-from numpy.typing import NDArray
 
 from holobind._jit import compiled
+from holobind.codebooks._transform_plan import radices, strides
 
 LANES = 8
 ROWS = 2 * LANES
@@ -38,50 +38,9 @@ MAX_EXPONENT, MAX_LOG_MASS = 2.0, 6.0
 MIN_FIRST_EXPONENT = -20.0  # of the largest term of the first base: a lower one needs a lower reference
 LEAST_EXPONENT = -87.0  # below it, exp of float32 is 0
 
-_RADICES = (8, 5, 4, 3, 2)
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
 _INTEGERS = ir.VectorType(ir.IntType(32), LANES)
 _INDEX = ir.IntType(64)
-
-
-@lru_cache
-def radices(d: int) -> tuple[int, ...] | None:
-    """The radices of the passes of a transform, largest first, or None if there is no plan for this d."""
-    found = []
-    for radix in _RADICES:
-        while d % radix == 0:
-            found.append(radix)
-            d //= radix
-    return tuple(found) if d == 1 and len(found) > 1 else None
-
-
-def _strides(plan: tuple[int, ...]) -> list[int]:
-    """The distance of the elements that each pass combines."""
-    strides, size = [], math.prod(plan)
-    for radix in plan:
-        size //= radix
-        strides.append(size)
-    return strides
-
-
-@lru_cache
-def roll_of_position(plan: tuple[int, ...]) -> NDArray[np.int64]:
-    """The element of the inverse transform that is found at each position.  Shapes: -> (d)"""
-    position, roll, factor = np.arange(math.prod(plan)), np.zeros(math.prod(plan), np.int64), 1
-    for radix, stride in zip(plan, _strides(plan), strict=True):
-        roll += position // stride * factor
-        position, factor = position % stride, factor * radix
-    return roll
-
-
-@lru_cache
-def twiddle_factors(plan: tuple[int, ...]) -> NDArray[np.float32]:
-    """exp(2 pi i p q / n) of all passes but the last, in the order in which they are used; n is the pass's length."""
-    tables = []
-    for radix, stride in zip(plan[:-1], _strides(plan), strict=False):
-        turns = np.outer(np.arange(stride), np.arange(1, radix)) / (radix * stride)
-        tables.append(np.stack([np.cos(2 * np.pi * turns), np.sin(2 * np.pi * turns)], -1).ravel())
-    return np.concatenate(tables).astype(np.float32)
 
 
 # Values of LLVM with arithmetic. The flags allow fused multiply-add.
@@ -256,9 +215,9 @@ class _Passes:
     def __init__(self, d: int, context: Any, builder: Any, arrays: list[tuple[Any, Any]]) -> None:
         plan = radices(d)
         assert plan is not None
-        self.d, self.plan, self.strides, self.builder = d, plan, _strides(plan), builder
-        sizes = [2 * (radix - 1) * stride for radix, stride in zip(plan, self.strides, strict=True)]
-        self.first_twiddle = [sum(sizes[:level]) // 2 for level in range(len(plan))]
+        self.d, self.plan, self.strides, self.builder = d, plan, strides(plan), builder
+        n_twiddles = [(radix - 1) * stride for radix, stride in zip(plan, self.strides, strict=True)]
+        self.first_twiddle = [sum(n_twiddles[:level]) for level in range(len(plan))]
         self.memories = [_Memory(context, builder, kind, array) for kind, array in arrays]
 
     @contextmanager
@@ -291,11 +250,12 @@ class _Passes:
 
     def exponentials(self) -> None:
         query, spectrum, twiddles, offsets, reference, buffer, largest = self.memories
-        builder, part, zero = self.builder, self.strides[0], _INDEX(0)
+        part, zero = self.strides[0], _INDEX(0)
         with self.butterflies(0, zero, self.d) as (elements, twiddle):
             x = [_times(query.load(k), spectrum.complex_number(k)) for k in elements]
             self._store(buffer, elements, self.decimated(x, twiddles, twiddle))
-        largest.store(zero, tuple(_Vector(builder, _VECTOR([-math.inf] * LANES)) for _ in range(2)))  # type: ignore[arg-type]
+        lowest = _Vector(self.builder, _VECTOR([-math.inf] * LANES))
+        largest.store(zero, (lowest, lowest))
         middle = range(1, len(self.plan) - 1)
         with self.loop(zero, self.d, part) as start:
             for level in middle:
@@ -303,12 +263,12 @@ class _Passes:
                     x = [buffer.load(k) for k in elements]
                     self._store(buffer, elements, self.decimated(x, twiddles, twiddle))
             with self.butterflies(len(self.plan) - 1, start, part) as (elements, _):
-                top, terms = largest.load(zero), []
+                top, origin, terms = largest.load(zero), reference.load(zero), []
                 for k, scores in zip(elements, _inverse([buffer.load(k) for k in elements]), strict=True):
                     offset = offsets.number(k)
                     a, b = scores[0] + offset, scores[1] + offset
                     top = top[0].maximum(a), top[1].maximum(b)
-                    terms.append(((a - reference.load(zero)[0]).exp(), (b - reference.load(zero)[1]).exp()))
+                    terms.append(((a - origin[0]).exp(), (b - origin[1]).exp()))
                 largest.store(zero, top)
                 self._store(buffer, elements, _forward(terms))
             for level in reversed(middle):
@@ -329,7 +289,7 @@ class _Passes:
 
 
 @intrinsic(prefer_literal=True)
-def _exponentials(typing_context, d, query, spectrum, twiddles, offsets, reference, buffer, largest):  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917
+def _exponentials(typing_context, d, query, spectrum, twiddles, offsets, reference, buffer, largest):  # type: ignore[no-untyped-def]
     """Write exp(score + offset - reference) of all rolls, transformed up to the last pass, and the largest score."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
@@ -391,10 +351,9 @@ def sum_of_exponentials(d: int) -> Callable[..., None]:
     """
     plan = radices(d)
     assert plan is not None
-    n_parts, part = plan[0], d // plan[0]
 
     @compiled()
-    def run(query, spectra, first, last, n_labels, bias, rolls, twiddles, settle, reference, total, mass, buffer):  # type: ignore[no-untyped-def]  # noqa: PLR0913, PLR0917
+    def run(query, spectra, first, last, n_labels, bias, rolls, twiddles, settle, reference, total, mass, buffer):  # type: ignore[no-untyped-def]
         spectrum, offsets = np.empty(2 * d, np.float32), np.zeros(d, np.float32)
         largest, scale = np.empty(ROWS, np.float32), np.empty(ROWS)
         base_mass = np.empty(ROWS)
@@ -417,11 +376,11 @@ def sum_of_exponentials(d: int) -> Callable[..., None]:
             again = True
             while again:
                 again = False
-                _exponentials(d, query, spectrum, twiddles, offsets, reference, buffer, largest)
+                _exponentials(d, query, spectrum, twiddles, offsets, reference, buffer, largest)  # type: ignore[call-arg]
                 base_mass[:] = 0
-                for q in range(n_parts):  # the frequency 0 is the sum of the weights
+                for start in range(0, d, d // plan[0]):  # of the frequency 0, which is the sum of the weights
                     for row in range(ROWS):
-                        base_mass[row] += buffer[q * part * ROWS + row]
+                        base_mass[row] += buffer[start * ROWS + row]
                 scale[:] = 1
                 for row in range(ROWS):
                     above, raised = largest[row] - reference[row], reference[row]
@@ -438,6 +397,6 @@ def sum_of_exponentials(d: int) -> Callable[..., None]:
                 if again:
                     rescale_rows(total, scale)
             mass += base_mass
-            _accumulation(d, buffer, spectrum, twiddles, total)
+            _accumulation(d, buffer, spectrum, twiddles, total)  # type: ignore[call-arg]
 
     return run
