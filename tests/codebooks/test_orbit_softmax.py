@@ -84,7 +84,7 @@ def test_a_plan_has_the_product_d_and_its_order_is_a_permutation(d):
 @pytest.mark.parametrize("d", DIMS)
 @pytest.mark.parametrize("rows", [1, 16, 21])
 def test_log_sum_exp_and_its_gradient_are_the_dense_twins(d, rows, kernel_calls):
-    for n_labels in (3 * d, 20 * d - 1, d // 2):  # whole bases, several tasks and a part of a base, less than one base
+    for n_labels in (3 * d, 40 * d - 1, d // 2):  # whole bases, several tasks and a part of a base, less than one base
         codebook = hb.OrbitCodebook(n_labels, d, seed=d)
         v = normal(rows, d, seed=n_labels)
         assert_same(compiled(codebook, v), by_definition(codebook, v))
@@ -94,10 +94,10 @@ def test_log_sum_exp_and_its_gradient_are_the_dense_twins(d, rows, kernel_calls)
 @pytest.mark.parametrize("d", DIMS)
 def test_rows_of_very_different_lengths_do_not_disturb_each_other(d, kernel_calls):
     """Two rows share a transform; one has a flat softmax, the other almost all of it on one label."""
-    codebook = hb.OrbitCodebook(24 * d, d)
+    codebook = hb.OrbitCodebook(48 * d, d)
     lengths = torch.tensor([1e-3, 1, 10, 60, 300]).repeat(7)[:32, None]
     v = torch.nn.functional.normalize(normal(32, d)) * lengths
-    v[::3] += 25 * codebook.vectors(torch.arange(0, 24 * d, 2 * d + 1))[: len(v[::3])]
+    v[::3] += 25 * codebook.vectors(torch.arange(0, 48 * d, 4 * d + 1))[: len(v[::3])]
     assert_same(compiled(codebook, v), by_definition(codebook, v), 2e-4)  # float32 has scores of 300 to 3e-5
     short = v[lengths[:, 0] <= 10]
     assert_same(compiled(codebook, short), by_definition(codebook, short))
@@ -106,7 +106,7 @@ def test_rows_of_very_different_lengths_do_not_disturb_each_other(d, kernel_call
 
 def test_the_best_label_may_be_in_any_base(kernel_calls):
     """References are estimated from the first base and raised in later ones, in all tasks and in one."""
-    codebook = hb.OrbitCodebook(40 * 64, 64)
+    codebook = hb.OrbitCodebook(40 * 64, 64)  # three tasks
     labels = torch.arange(0, 40 * 64, 67)
     v = 30 * codebook.vectors(labels) + normal(len(labels), 64)
     assert_same(compiled(codebook, v), by_definition(codebook, v))

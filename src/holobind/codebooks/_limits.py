@@ -12,5 +12,6 @@ MAX_BLOCK_SCORES = 3 << 18
 MIN_SCORES_FOR_COMPILED_TOP_K = 1 << 14
 
 # From these numbers on, the compiled softmax over all labels is used. It takes the time of 16 rows for any part of
-# them, a quarter of that of torch's operations at d = 3000, and is compiled when it is first used.
-MIN_ROWS_FOR_COMPILED_SOFTMAX, MIN_SCORES_FOR_COMPILED_SOFTMAX = 5, 1 << 20
+# them, a third to a quarter of that of torch's operations (benchmarks/bench_softmax.py), and is compiled for each d
+# when it is first used.
+MIN_ROWS_FOR_COMPILED_SOFTMAX, MIN_SCORES_FOR_COMPILED_SOFTMAX = 6, 1 << 20

@@ -7,9 +7,8 @@ from torch import Tensor, nn
 from holobind._threads import threaded
 from holobind.codebooks._transform_plan import radices, roll_of_position, twiddle_factors
 
-# The number of tasks does not depend on that of threads, so that the result does not, either. A task takes at least
-# half a millisecond.
-MAX_TASKS, MIN_BASES_PER_TASK = 16, 8
+# The number of tasks does not depend on that of threads, so that the result does not, either. Each adds about 0.1 ms.
+MAX_TASKS, MIN_BASES_PER_TASK = 16, 16
 
 MAX_SQUARE_LENGTH = 1e30  # of a row whose scores are in range
 
