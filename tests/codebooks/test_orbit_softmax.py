@@ -118,7 +118,7 @@ def test_a_bias_is_added_to_the_scores(kernel_calls):
     codebook, v = hb.OrbitCodebook(n_labels, d), normal(18, d)
     for bias in (normal(n_labels, seed=1), normal(n_labels, seed=2) * 50):
         bias[: 2 * d] -= 100  # of all labels of the first base
-        biased = hb.BiasedCodebook(codebook, bias)
+        biased = hb.BiasedCodebook(codebook, bias.clone().requires_grad_())
         assert_same(compiled(biased, v), by_definition(codebook, v, bias))
         twice = hb.BiasedCodebook(biased, bias.flip(0))
         assert_same(compiled(twice, v), by_definition(codebook, v, bias + bias.flip(0)))

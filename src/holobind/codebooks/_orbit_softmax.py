@@ -34,7 +34,7 @@ def log_sum_exp_and_mean(
     pairs = torch.fft.fft(torch.complex(padded[:, 0], padded[:, 1])).div_(d)
     query = torch.view_as_real(pairs).permute(0, 2, 3, 1).flatten(1).contiguous().numpy()
     bases = torch.view_as_real(conj_spectra).flatten(1).numpy()
-    biases = np.empty(0, np.float32) if bias is None else bias.float().contiguous().numpy()
+    biases = np.empty(0, np.float32) if bias is None else bias.detach().float().contiguous().numpy()
     labels = n_labels, biases, roll_of_position(plan)
     run, twiddles = kernel.sum_of_exponentials(d), twiddle_factors(plan)
 
@@ -63,10 +63,11 @@ def log_sum_exp_and_mean(
     for group, reference, mass, total in threaded(work, tasks):
         now = torch.maximum(references[group], reference)
         old, new = ((before - now).double().exp_() for before in (references[group], reference))
-        kernel.rescale_rows(totals[group].numpy(), old.numpy())
-        kernel.rescale_rows(total.numpy(), new.numpy())
         references[group], masses[group] = now, masses[group] * old + mass * new
-        totals[group] += total
+        here, addend = totals[group].numpy(), total.numpy()
+        kernel.rescale_rows(here, old.numpy())
+        kernel.rescale_rows(addend, new.numpy())
+        here += addend  # by numpy: torch would wake its threads, which take time from those of the tasks
     if not bool((masses > 0).all()):
         return None
     spectra = torch.view_as_complex(totals.view(n_groups, d, 2, lanes).permute(0, 3, 1, 2).contiguous())
