@@ -167,6 +167,19 @@ def test_other_lengths_precisions_and_trainable_vectors_are_torchs(kernel_calls)
     assert kernel_calls() == 0
 
 
+def test_torchs_default_dtype_and_device_change_nothing(kernel_calls):
+    codebook, v = hb.OrbitCodebook(500, 64), normal(16, 64)
+    wanted = compiled(codebook, v)
+    torch.set_default_dtype(torch.double)
+    try:
+        with torch.device("meta"):
+            got = compiled(codebook, v)
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(torch.equal(*pair) for pair in zip(got, wanted, strict=True))
+    assert kernel_calls() == 2
+
+
 def test_the_gradient_of_a_loss_is_that_of_torchs_cross_entropy(kernel_calls):
     head = hb.HolographicHead(12, 700, 64, crosstalk=0.0)
     head.prior = normal(700, seed=5)

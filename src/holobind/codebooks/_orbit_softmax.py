@@ -23,8 +23,9 @@ def log_sum_exp_and_mean(
     Shapes: (rows, d), (bases, d // 2 + 1), (L) -> (rows), (rows, d)
     """
     plan = radices(v.shape[1])
-    in_range = bool(v.square().sum(1).amax() < MAX_SQUARE_LENGTH) and (bias is None or bool(bias.amax() < torch.inf))
-    if plan is None or not in_range:
+    if plan is None or not bool(v.square().sum(1).amax() < MAX_SQUARE_LENGTH):
+        return None
+    if bias is not None and not (bias.is_cpu and bool(bias.amax() < torch.inf)):
         return None
     from holobind.codebooks import _softmax_kernel as kernel  # compiles when first used
 
@@ -40,15 +41,15 @@ def log_sum_exp_and_mean(
 
     def sums(group: int, first: int, last: int, reference: Tensor, settle: bool) -> tuple[Tensor, Tensor, Tensor]:
         """Reference, mass and total of the bases from `first` to `last`.  Shapes: -> (ROWS), (ROWS), (d * ROWS)"""
-        reference, mass = reference.clone(), torch.zeros(kernel.ROWS, dtype=torch.double)
-        total, buffer = torch.zeros(d * kernel.ROWS), torch.empty(d * kernel.ROWS)
+        reference, mass = reference.clone(), v.new_zeros(kernel.ROWS, dtype=torch.double)
+        total, buffer = v.new_zeros(d * kernel.ROWS), v.new_empty(d * kernel.ROWS)
         arrays = reference.numpy(), total.numpy(), mass.numpy(), buffer.numpy()
         run(query[group], bases, first, last, *labels, twiddles, settle, *arrays)
         return reference, mass, total
 
     estimates = []  # the log sum exp of the first base: near that of the others, and not above that of all
     for group in range(n_groups):
-        reference, mass, _ = sums(group, 0, 1, torch.zeros(kernel.ROWS), settle=True)
+        reference, mass, _ = sums(group, 0, 1, v.new_zeros(kernel.ROWS), settle=True)
         estimates.append(torch.where(mass > 0, reference + mass.log().float(), 0))
     step = max(-(-n_bases // MAX_TASKS), MIN_BASES_PER_TASK)
 
@@ -57,8 +58,8 @@ def log_sum_exp_and_mean(
         return group, *sums(group, first, min(first + step, n_bases), estimates[group], settle=False)
 
     references = torch.stack(estimates)
-    masses = torch.zeros(n_groups, kernel.ROWS, dtype=torch.double)
-    totals = torch.zeros(n_groups, d * kernel.ROWS)
+    masses = v.new_zeros(n_groups, kernel.ROWS, dtype=torch.double)
+    totals = v.new_zeros(n_groups, d * kernel.ROWS)
     tasks = ((group, first) for group in range(n_groups) for first in range(0, n_bases, step))
     for group, reference, mass, total in threaded(work, tasks):
         now = torch.maximum(references[group], reference)
