@@ -10,3 +10,8 @@ MAX_BLOCK_SCORES = 3 << 18
 
 # From this number of scores on, the compiled top k is faster than torch's.
 MIN_SCORES_FOR_COMPILED_TOP_K = 1 << 14
+
+# From these numbers on, the compiled softmax over all labels is used. It takes the time of 16 rows for any part of
+# them, a third to a quarter of that of torch's operations (benchmarks/bench_softmax.py), and is compiled for each d
+# when it is first used.
+MIN_ROWS_FOR_COMPILED_SOFTMAX, MIN_SCORES_FOR_COMPILED_SOFTMAX = 6, 1 << 20

@@ -31,6 +31,9 @@ class BiasedCodebook(WrappedCodebook):
         bias = self.bias[first:last]
         return scores.add_(bias) if has_values(scores) and not scores.requires_grad else scores + bias
 
+    def _compiled_log_sum_exp(self, v: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
+        return self.codebook._compiled_log_sum_exp(v, self.bias if bias is None else self.bias + bias)
+
     def _top_k(self, v: Tensor, k: int, max_bytes: int, first: int, last: int) -> tuple[Tensor, Tensor]:
         if isinstance(self.codebook, OrbitCodebook):
             return self.codebook._top_k(v, k, max_bytes, first, last, bias=self.bias)

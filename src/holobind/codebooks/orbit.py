@@ -87,6 +87,17 @@ class OrbitCodebook(Codebook):
         height = max(1, min(rows, max(16, transforms // self.n_bases), transforms))
         return height, max(1, min(self.n_bases, transforms // height))
 
+    def _compiled_log_sum_exp(self, v: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor] | None:
+        enough = len(v) >= limits.MIN_ROWS_FOR_COMPILED_SOFTMAX and len(v) * self.n_labels >= (
+            limits.MIN_SCORES_FOR_COMPILED_SOFTMAX
+        )
+        on_cpu = self.device.type == "cpu" and v.is_cpu and v.dtype == torch.float32
+        if not enough or not on_cpu or self.bases is not None:
+            return None
+        from holobind.codebooks._orbit_softmax import log_sum_exp_and_mean
+
+        return log_sum_exp_and_mean(v, self._conj_spectra(), self.n_labels, bias)
+
     def _top_k(
         self,
         v: Tensor,
