@@ -3,7 +3,7 @@
 Rows are the lanes of vector registers: element j of all 16 rows is stored together, and one instruction computes the
 same butterfly of all of them. Two bases a and b share a complex transform of d elements:
 
-    irfft(q a)[j] + i irfft(q b)[j] = ifft(q (a + i b))[j]             q, a, b: spectra of real vectors, all d frequencies
+    irfft(q a)[j] + i irfft(q b)[j] = ifft(q (a + i b))[j]        q, a, b: spectra of real vectors, all d frequencies
 
 The transform is Stockham's with radix 4, which needs no reordering. d is fixed, so that all distances in memory are
 known to the compiler; 1024 is the default of models with more labels. Scores are read while they are in the cache.
@@ -103,9 +103,8 @@ def _top_k(  # type: ignore[no-untyped-def]
                             groups[n_groups] = group
                             n_groups += maxima[group * LANES + lane] > bounds[lane]
                         if n_groups:
-                            _insert_groups(
-                                scores, lane, first, groups[:n_groups], best[top + lane], ids[top + lane], filled, bounds
-                            )
+                            found = best[top + lane], ids[top + lane]
+                            _insert_groups(scores, lane, first, groups[:n_groups], *found, filled, bounds)
 
 
 @compiled()

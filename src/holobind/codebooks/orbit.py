@@ -169,7 +169,7 @@ class OrbitCodebook(Codebook):
         return best, ids
 
     def _has_compiled_top_k(self, v: Tensor, k: int, max_bytes: int = limits.MAX_SCORE_BYTES) -> bool:
-        """Whether `_compiled_top_k` takes these rows. It is for many rows of float32, and for sizes as a model has them.
+        """Whether `_compiled_top_k` takes these rows: many rows of float32, and sizes that models have by default.
 
         A row may have scores that differ in the last bits from those that it has alone: fewer rows go the other way.
         """

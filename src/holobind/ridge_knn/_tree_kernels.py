@@ -279,9 +279,9 @@ def search_tree(  # type: ignore[no-untyped-def]
                 if table_of[p] >= 0:
                     table = tables[table_of[p]]
                     for j in range(row_first, row_last):
-                        at = np.int64(table[ids[j]])
-                        found[n_found], found_values[n_found] = at, values[j]
-                        n_found += at != -1
+                        start = np.int64(table[ids[j]])
+                        found[n_found], found_values[n_found] = start, values[j]
+                        n_found += start != -1
                 elif end - low <= SCAN_FACTOR * (row_last - row_first):
                     for j in range(row_first, row_last):
                         row_values[ids[j]] = values[j]
