@@ -16,7 +16,9 @@ import numpy as np
 import torch
 
 from holobind._types import ProgressCallback
+from holobind.codebooks import OrbitCodebook
 from holobind.codebooks._limits import MIN_SCORES_FOR_COMPILED_TOP_K
+from holobind.codebooks.orbit import COMPILED_DIM, MIN_COMPILED_ROWS
 from holobind.codebooks.ranking import stable_topk
 from holobind.data import Split, load
 from holobind.data.csr import from_label_ids, normalise_rows
@@ -74,6 +76,7 @@ def warm(*, training: bool = False, on_progress: ProgressCallback | None = None)
         model.labels_above(texts if model.reads_texts else X)
     report("compiling: large data and trees", 0.9)
     stable_topk(torch.rand(2, MIN_SCORES_FOR_COMPILED_TOP_K), 5)
+    OrbitCodebook(COMPILED_DIM, COMPILED_DIM).top_k(torch.rand(MIN_COMPILED_ROWS, COMPILED_DIM), 5)
     solution = solve_ridge(X, Y, default_codebook(N_LABELS, N_LABELS, 0), 0.1, direct=False)  # conjugate gradients
     forest = fit_forest(X, Y, n_trees=2)
     RidgeKnn.from_weights(

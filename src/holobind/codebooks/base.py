@@ -242,6 +242,18 @@ class Codebook(Fingerprinted):
             best, ids = self._top_k(flat, k, max_bytes, first, last)
         return best.reshape(*shape, k), ids.reshape(*shape, k)
 
+    def raised_top_k(
+        self, v: Tensor, k: int, values: Tensor, labels: Tensor, *, only: tuple[int, int] | None = None
+    ) -> tuple[Tensor, Tensor] | None:
+        """`top_k` with values added to the scores of some labels, or None where there is no faster way to compute it.
+
+        labels   ascending in each row, those with a value of their own once; -1 for none
+        only     rank only a range of labels, as in `top_k`
+
+        Shapes: (rows, d), 2 x (rows, m) -> (rows, k), (rows, k)
+        """
+        return None
+
     def label_range(self, rank: int, world_size: int) -> tuple[int, int]:
         """The range of labels, first and last, that the `rank`-th of `world_size` processes ranks.
 

@@ -10,6 +10,7 @@ from torch.fft import irfft, rfft
 
 from holobind import algebra
 from holobind._checks import integer
+from holobind._types import FloatArray
 from holobind.algebra import irfft_rows, rfft_rows
 from holobind.codebooks import _limits as limits
 from holobind.codebooks._checks import checked_expansion, checked_key
@@ -19,6 +20,10 @@ from holobind.codebooks.base import Codebook
 from holobind.codebooks.ragged import checked_labels, set_chunks, sum_sets
 from holobind.codebooks.ranking import stable_topk
 from holobind.errors import OptionError
+
+# Rows for which the top k is compiled (`_orbit_top_k`): of the default number of dimensions, and not a few of them.
+COMPILED_DIM, MIN_COMPILED_ROWS, MAX_COMPILED_K = 1024, 16, 128
+MAX_COMPILED_VALUE = 1e30  # of an element of a row: its scores are finite
 
 
 class OrbitCodebook(Codebook):
@@ -46,6 +51,7 @@ class OrbitCodebook(Codebook):
         # Never on the meta device: a loader that gives the module storage does not draw these again.
         self._drawn_conj_spectra = (drawn if key is None else drawn * key).conj().resolve_conj()
         self._doubled_bases: Tensor | None = None
+        self._pair_spectra: tuple[FloatArray, FloatArray] | None = None  # of all bases, for the compiled top k
         self.bases: nn.Parameter | None = None
 
     def _conj_spectra(self) -> Tensor:
@@ -118,6 +124,9 @@ class OrbitCodebook(Codebook):
         at least k scores >= t. Any other base has scores <= t, and those that equal t rank behind k labels that
         score higher, or score the same and are in lower bases, that is, have lower ids.
         """
+        if bias is None and not absolute and self._has_compiled_top_k(v, k, max_bytes):
+            none = v.new_zeros(len(v), 0)
+            return self._compiled_top_k(v, k, none, none.long(), first, last)
         query, d = self._to_query(v), self.dim
         spectra = self._conj_spectra()[first // d : -(-last // d)]
         n_bases = len(spectra)
@@ -169,6 +178,46 @@ class OrbitCodebook(Codebook):
             best[top : top + height] = values
             ids[top : top + height] = bases.gather(1, where // d) * d + where % d + first
         return best, ids
+
+    def _has_compiled_top_k(self, v: Tensor, k: int, max_bytes: int = limits.MAX_SCORE_BYTES) -> bool:
+        """Whether `_compiled_top_k` takes these rows: many rows of float32, and sizes that models have by default.
+
+        A row may have scores that differ in the last bits from those that it has alone: fewer rows go the other way.
+        """
+        on_cpu = self.device.type == "cpu" and v.is_cpu and v.dtype == torch.float32 and self.bases is None
+        few_labels = self.n_labels < COMPILED_DIM or k > MAX_COMPILED_K
+        if not on_cpu or self.dim != COMPILED_DIM or few_labels or len(v) < MIN_COMPILED_ROWS or max_bytes < 1 << 20:
+            return False
+        return has_values(v) and bool(v.detach().abs().amax() < MAX_COMPILED_VALUE)  # False with a NaN, too
+
+    def _compiled_top_k(
+        self, v: Tensor, k: int, values: Tensor, labels: Tensor, first: int, last: int
+    ) -> tuple[Tensor, Tensor]:
+        """The top k of the labels from `first` up to `last`, with values added to the scores of some labels.
+
+        Shapes: (rows, d), 2 x (rows, m) with ascending labels -> (rows, k), (rows, k)
+        """
+        from holobind.codebooks._orbit_top_k import orbit_top_k, pair_spectra  # compiles when first used
+
+        if (first, last) != (0, self.n_labels):
+            spectra = pair_spectra(self._conj_spectra()[first // self.dim : -(-last // self.dim)])
+        else:
+            spectra = self._pair_spectra = self._pair_spectra or pair_spectra(self._conj_spectra())
+        added = values.detach().float().numpy(), (labels - first).numpy()
+        best, ids = orbit_top_k(self._to_query(v.detach()), spectra, last - first, k, *added)
+        return best, ids + first
+
+    @torch.no_grad()
+    def raised_top_k(
+        self, v: Tensor, k: int, values: Tensor, labels: Tensor, *, only: tuple[int, int] | None = None
+    ) -> tuple[Tensor, Tensor] | None:
+        first, last = only or (0, self.n_labels)
+        fits = v.ndim == 2 and v.shape[1] == self.dim and 1 <= k <= self.n_labels and first % self.dim == 0
+        if not (fits and 0 <= first < last <= self.n_labels and labels.is_cpu and self._has_compiled_top_k(v, k)):
+            return None  # `top_k` raises errors
+        self._verify()
+        k = min(k, last - first)
+        return self._compiled_top_k(v, k, values, labels, first, last)
 
     def scores_of(self, v: Tensor, ids: Tensor) -> Tensor:
         """As of every codebook; chosen labels of many rows are scored without their vectors."""
@@ -241,4 +290,4 @@ class OrbitCodebook(Codebook):
         return OrbitCodebook(n_labels, self.dim, self.seed, key=key).to(self.device)
 
     def _forget_copies(self) -> None:
-        self._doubled_bases = None
+        self._doubled_bases = self._pair_spectra = None

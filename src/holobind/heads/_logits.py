@@ -57,6 +57,16 @@ class HolographicLogitMethods(LogitMethods):
         codebook, query = self._query(h)
         return codebook.scores_of(query, ids)
 
+    def raised_top_k(
+        self, h: Tensor, k: int, values: Tensor, labels: Tensor, *, only: tuple[int, int] | None = None
+    ) -> tuple[Tensor, Tensor] | None:
+        """`top_k` with values added to the scores of some labels, if the codebook has a fast way to compute it.
+
+        Shapes: (rows, in), 2 x (rows, m) -> (rows, k), (rows, k)
+        """
+        codebook, query = self._query(h)
+        return codebook.raised_top_k(query, k, values, labels, only=only)
+
     def logits(self, h: Tensor) -> Tensor:
         """t <s, c_i> + a_i for all labels, with the temperature t and the prior a (0 without one).
 

@@ -124,6 +124,12 @@ class LinearHead(TargetLoss, LogitMethods, nn.Module):
         """The logits.  Shapes: (*batch, in) -> (*batch, L)"""
         return self(h)
 
+    def raised_top_k(
+        self, h: Tensor, k: int, values: Tensor, labels: Tensor, *, only: tuple[int, int] | None = None
+    ) -> tuple[Tensor, Tensor] | None:
+        """As of a holographic head: there is no faster way than that of `AddedScores`."""
+        return None
+
     def scores_of(self, h: Tensor, ids: Tensor) -> Tensor:
         """The logits of chosen labels: the same for all rows, (m), or for each row its own, (*batch, m).
 

@@ -8,7 +8,9 @@ from holobind._jit import compiled
 _FAST = {"reassoc", "contract", "arcp", "nsz"}
 MANY_CHANGES = 4  # where more than a quarter of the classifiers changes, weights of all of them are added at once
 SCAN_FACTOR = 24  # a parent with fewer features than this times a row's is read from its first to its last
-MIN_SORTED_ROWS = 64  # fewer rows are searched in their order
+MIN_SORTED_ROWS = 64  # fewer rows are not sorted by the nodes that they ask
+MAX_CHILDREN = 256  # of a node: their numbers are stored in eight bits
+DENSE_UNIT = 16  # widths of dense rows of weights are multiples of it
 _LCG_FACTOR, _LCG_STEP = np.uint64(6364136223846793005), np.uint64(1442695040888963407)  # Knuth's MMIX generator
 
 
@@ -138,85 +140,156 @@ def nearest_centroids(indptr, ids, values, centroids, out):  # type: ignore[no-u
         out[i] = best
 
 
-@compiled(fastmath=_FAST, inline="always")
-def _add_entries(packed, at, x, sums):  # type: ignore[no-untyped-def]
-    for e in range(at + 1, at + 1 + np.int64(packed[at])):
-        entry = np.int64(packed[e])
-        sums[entry >> 8] += x * np.float32((entry & 255) - 128)
+@compiled()
+def pack_entries(counts, children, levels, is_dense, widths, starts, packed, dense):  # type: ignore[no-untyped-def]
+    """Fill `starts`, `packed` and `dense` of `search_tree`; `widths` are those of the features' rows in `dense`.
+
+    Shapes: (n_parent_features), 2 x (n_entries), 3 x (n_parent_features), (any), (any) of zeros
+    """
+    entry, at, row = 0, 0, 0
+    for i in range(len(counts)):
+        if is_dense[i]:
+            starts[i] = -2 - row // DENSE_UNIT
+            for e in range(entry, entry + counts[i]):
+                dense[row + children[e]] = levels[e]
+            row += widths[i]
+        else:
+            starts[i], packed[at] = at, counts[i]
+            for e in range(entry, entry + counts[i]):
+                at += 1
+                packed[at] = np.int64(children[e]) * 256 + np.int64(levels[e]) + 128
+            at += 1
+        entry += counts[i]
 
 
 @compiled()
-def _sort_by_node(nodes, n_nodes, b, counts, order):  # type: ignore[no-untyped-def]
-    """Sort rows by their b-th node, those without one last, in `order`."""
-    counts[:] = 0
-    last = len(counts) - 1
-    for r in range(len(order)):
-        counts[nodes[r] if b < n_nodes[r] else last] += 1
+def _pairs_by_node(nodes, n_nodes, scores, bounds, first_rank, last_rank, counts, pairs):  # type: ignore[no-untyped-def]
+    """Pairs of a row and one of its nodes, as numbers, sorted by node; their number.
+
+    Nodes are those of the ranks first_rank to last_rank of each row, unless their score is below the row's bound. Few
+    rows are not sorted: their pairs come in the order of ranks.
+    """
+    n, width = nodes.shape
     total = 0
+    if n < MIN_SORTED_ROWS:
+        for b in range(first_rank, last_rank):
+            for r in range(n):
+                if b < n_nodes[r] and scores[r, b] >= bounds[r]:
+                    pairs[total] = r * width + b
+                    total += 1
+        return total
+    counts[:] = 0
+    for r in range(n):
+        for b in range(first_rank, min(last_rank, n_nodes[r])):
+            counts[nodes[r, b]] += scores[r, b] >= bounds[r]
     for p in range(len(counts)):
         counts[p], total = total, total + counts[p]
-    for r in range(len(order)):
-        p = nodes[r] if b < n_nodes[r] else last
-        order[counts[p]] = r
-        counts[p] += 1
+    for r in range(n):
+        for b in range(first_rank, min(last_rank, n_nodes[r])):
+            if scores[r, b] >= bounds[r]:
+                p = nodes[r, b]
+                pairs[counts[p]] = r * width + b
+                counts[p] += 1
+    return total
+
+
+@compiled(fastmath=_FAST)
+def _add_entries(found, found_values, n_found, packed, dense, width, sums):  # type: ignore[no-untyped-def]
+    """sums[:width] = the entries of some features of a parent, times the values of a row: dense ones first."""
+    sums[:width] = 0
+    one, n_sparse, n_dense = np.uint64(1), 0, 0
+    width, rows, factors = np.uint64(width), np.empty(n_found, np.uint64), np.empty(n_found, np.float32)
+    for i in range(n_found):
+        at, x = found[i], found_values[i]
+        rows[n_dense], factors[n_dense] = (-2 - at) * DENSE_UNIT, x
+        found[n_sparse], found_values[n_sparse] = at, x
+        n_dense += at < 0
+        n_sparse += at >= 0
+    i = 0
+    while i + 4 <= n_dense:
+        a, b, c, d = rows[i], rows[i + 1], rows[i + 2], rows[i + 3]
+        s, t, u, v = factors[i], factors[i + 1], factors[i + 2], factors[i + 3]
+        for j in range(width):
+            low = s * np.float32(dense[a + j]) + t * np.float32(dense[b + j])
+            sums[j] += low + (u * np.float32(dense[c + j]) + v * np.float32(dense[d + j]))
+        i += 4
+    while i < n_dense:
+        a, s = rows[i], factors[i]
+        for j in range(width):
+            sums[j] += s * np.float32(dense[a + j])
+        i += 1
+    for i in range(n_sparse):
+        at, x = np.uint64(found[i]), found_values[i]
+        for e in range(at + one, at + one + np.uint64(packed[at])):
+            entry = np.int64(packed[e])
+            sums[np.uint64(entry >> 8)] += x * np.float32((entry & 255) - 128)
 
 
 @compiled(fastmath=_FAST)
 def search_tree(  # type: ignore[no-untyped-def]
-    indptr, ids, values, n_features, tables, table_of, child_offsets, feature_offsets, features, starts, packed, scales,
-    biases, n_levels, beam, log_probabilities, leaves,
+    indptr, ids, values, n_features, tables, table_of, child_offsets, feature_offsets, features, starts, packed, dense,
+    scales, biases, n_levels, beam, log_probabilities, leaves,
 ):  # fmt: skip
     """The leaves that a beam search finds for each row, best first, and their log-probabilities; -1 for none.
 
-    starts     where in `packed` the entries of a feature of a parent are
+    starts     where the entries of a feature of a parent are: a position in `packed`, or -2 - i for the weights of all
+               children, 0 included, at position DENSE_UNIT i of `dense`
     packed     their number, followed by 256 child + weight + 128 of each: what is read together is stored together
-    tables     for parents of many features, where in `packed` the entries of each of all features are, or -1
+    tables     for parents of many features, `starts` of each of all features, or -1
     table_of   the row of `tables` that belongs to a parent, or -1
 
     Rows go from level to level together. Those that ask the same parent come one after the other: what they read is in
-    the processor's cache then.
+    the processor's cache then. The best parent of each row comes before all others: children are at most as probable as
+    their parent, so that many of the others need not be read.
 
     Of a parent of few features, each one is looked up in the row; in another one without a table, each feature of the
     row is searched. Features ascend everywhere, so all three ways add in the same order.
 
-    Shapes: starts (n_parent_features), packed (n_parent_features + n_entries) uint16, tables (t, n_features),
-    table_of (parents), log_probabilities and leaves (n, k); `LabelTree` has the others
+    Equal scores are in the order of their parents' ranks, then in that of children: `best` holds MAX_CHILDREN times the
+    rank plus the child, until all parents of a level were read.
+
+    Shapes: starts (n_parent_features), packed uint16, dense int8, tables (t, n_features), table_of (parents),
+    log_probabilities and leaves (n, k); `LabelTree` has the others
     """
     n, k, n_parents = len(indptr) - 1, leaves.shape[1], len(child_offsets) - 1
-    max_children = 0
+    max_children, max_entries = 0, 0
     for p in range(n_parents):
         max_children = max(max_children, child_offsets[p + 1] - child_offsets[p])
-    sums, width = np.empty(max_children, np.float32), max(beam, k)
-    nodes, scores, n_nodes = np.zeros((n, width), np.int64), np.zeros((n, width), np.float32), np.ones(n, np.int64)
-    best_nodes, best_scores = np.empty((n, width), np.int64), np.empty((n, width), np.float32)
-    n_best, order, row_values = np.empty(n, np.int64), np.arange(n), np.zeros(n_features, np.float32)
-    counts = np.empty(n_parents + 1 if n >= MIN_SORTED_ROWS else 0, np.int64)
+    for r in range(n):
+        max_entries = max(max_entries, indptr[r + 1] - indptr[r])
+    width, infinity = max(beam, k), np.float32(np.inf)
+    sums, found_values = np.empty(max_children + DENSE_UNIT, np.float32), np.empty(max_entries + 1, np.float32)
+    found, row_values = np.empty(max_entries + 1, np.int64), np.zeros(n_features, np.float32)
+    nodes, scores, n_nodes = np.zeros((n, width), np.int32), np.zeros((n, width), np.float32), np.ones(n, np.int64)
+    best, best_scores, n_best = np.empty((n, width), np.int32), np.empty((n, width), np.float32), np.empty(n, np.int64)
+    bounds, pairs = np.empty(n, np.float32), np.empty(n * width, np.int64)  # bounds: the last of `wanted` best scores
+    counts = np.empty(n_parents if n >= MIN_SORTED_ROWS else 0, np.int64)
     for level in range(n_levels):
         wanted = k if level == n_levels - 1 else beam
-        n_best[:] = 0
-        for b in range(n_nodes.max()):
-            if n >= MIN_SORTED_ROWS and level > 0:
-                _sort_by_node(nodes[:, b], n_nodes, b, counts, order)
-            for r in order:
-                if b >= n_nodes[r] or (n_best[r] == wanted and scores[r, b] <= best_scores[r, wanted - 1]):
-                    continue  # children are at most as probable as their parent, and parents come best first
+        n_best[:], bounds[:] = 0, -infinity
+        for first_rank, last_rank in ((0, 1), (1, n_nodes.max() if n else 0)):
+            n_pairs = _pairs_by_node(nodes, n_nodes, scores, bounds, first_rank, last_rank, counts, pairs)
+            for i in range(n_pairs):
+                r, b = pairs[i] // width, pairs[i] % width
+                if scores[r, b] < bounds[r]:
+                    continue
                 p, row_first, row_last = nodes[r, b], indptr[r], indptr[r + 1]
                 first, m = child_offsets[p], child_offsets[p + 1] - child_offsets[p]
-                low, end = feature_offsets[p], feature_offsets[p + 1]
-                sums[:m] = 0
+                low, end, n_found = feature_offsets[p], feature_offsets[p + 1], 0
                 if table_of[p] >= 0:
                     table = tables[table_of[p]]
                     for j in range(row_first, row_last):
-                        at = table[ids[j]]
-                        if at >= 0:
-                            _add_entries(packed, at, values[j], sums)
+                        start = np.int64(table[ids[j]])
+                        found[n_found], found_values[n_found] = start, values[j]
+                        n_found += start != -1
                 elif end - low <= SCAN_FACTOR * (row_last - row_first):
                     for j in range(row_first, row_last):
                         row_values[ids[j]] = values[j]
                     for at in range(low, end):
                         x = row_values[features[at]]
                         if x != 0:
-                            _add_entries(packed, starts[at], x, sums)
+                            found[n_found], found_values[n_found] = starts[at], x
+                            n_found += 1
                     for j in range(row_first, row_last):
                         row_values[ids[j]] = 0
                 else:
@@ -229,26 +302,37 @@ def search_tree(  # type: ignore[no-untyped-def]
                             else:
                                 high = middle
                         if low < end and features[low] == feature:
-                            _add_entries(packed, starts[low], values[j], sums)
-                row_nodes, row_scores, found = best_nodes[r], best_scores[r], n_best[r]
+                            found[n_found], found_values[n_found] = starts[low], values[j]
+                            n_found += 1
+                _add_entries(found, found_values, n_found, packed, dense, -(-m // DENSE_UNIT) * DENSE_UNIT, sums)
                 for c in range(m):
-                    node = first + c
-                    gap = max(np.float32(1) - sums[c] * scales[node] - biases[node], np.float32(0))
-                    score = scores[r, b] - gap * gap
-                    if found < wanted or score > row_scores[wanted - 1]:
-                        at = found if found < wanted else wanted - 1
-                        while at > 0 and row_scores[at - 1] < score:
-                            row_scores[at], row_nodes[at] = row_scores[at - 1], row_nodes[at - 1]
-                            at -= 1
-                        row_scores[at], row_nodes[at] = score, node + 1
-                        found = min(found + 1, wanted)
-                n_best[r] = found
-        nodes, best_nodes, scores, best_scores = best_nodes, nodes, best_scores, scores
+                    gap = max(np.float32(1) - sums[c] * scales[first + c] - biases[first + c], np.float32(0))
+                    sums[c] = scores[r, b] - gap * gap
+                row_best, row_scores, filled, bound = best[r], best_scores[r], n_best[r], bounds[r]
+                for c in range(m):
+                    score, key = sums[c], np.int32(b * MAX_CHILDREN + c)
+                    if score < bound or (filled == wanted and score == bound and key > row_best[wanted - 1]):
+                        continue
+                    at = filled if filled < wanted else wanted - 1
+                    while at > 0 and (
+                        row_scores[at - 1] < score or (row_scores[at - 1] == score and row_best[at - 1] > key)
+                    ):
+                        row_scores[at], row_best[at] = row_scores[at - 1], row_best[at - 1]
+                        at -= 1
+                    row_scores[at], row_best[at] = score, key
+                    filled = min(filled + 1, wanted)
+                    bound = row_scores[wanted - 1] if filled == wanted else bound
+                n_best[r], bounds[r] = filled, bound
+        for r in range(n):
+            for b in range(n_best[r]):
+                rank, c = best[r, b] // MAX_CHILDREN, best[r, b] % MAX_CHILDREN
+                best[r, b] = child_offsets[nodes[r, rank]] + c + 1
+        nodes, best, scores, best_scores = best, nodes, best_scores, scores
         n_nodes[:] = n_best
-    leaves[:], log_probabilities[:] = -1, -np.inf
-    for i in range(n):
-        for b in range(n_nodes[i]):
-            log_probabilities[i, b], leaves[i, b] = scores[i, b], nodes[i, b] - n_parents
+    leaves[:], log_probabilities[:] = -1, -infinity
+    for r in range(n):
+        for b in range(n_nodes[r]):
+            log_probabilities[r, b], leaves[r, b] = scores[r, b], nodes[r, b] - n_parents
 
 
 @compiled()

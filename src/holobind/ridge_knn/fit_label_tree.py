@@ -19,8 +19,8 @@ from holobind._threads import threaded
 from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback
 from holobind.data.csr import binary_labels, checked_csr, normalise_rows
 from holobind.errors import DataError
-from holobind.ridge_knn._tree_kernels import fit_squared_hinges, nearest_centroids, take_local_rows
-from holobind.ridge_knn.label_tree import MAX_CHILDREN, LabelTree
+from holobind.ridge_knn._tree_kernels import MAX_CHILDREN, fit_squared_hinges, nearest_centroids, take_local_rows
+from holobind.ridge_knn.label_tree import LabelTree
 
 MIN_INNER_LEVELS = 2
 KMEANS_ITERATIONS = 8

@@ -24,9 +24,14 @@ from holobind._types import CsrArray, FloatArray, IntArray
 from holobind.data.csr import checked_csr
 from holobind.errors import OptionError
 from holobind.ridge_knn._module import FixedDtypeModule
-from holobind.ridge_knn._tree_kernels import mean_log_probabilities, search_tree
+from holobind.ridge_knn._tree_kernels import (
+    DENSE_UNIT,
+    MAX_CHILDREN,
+    mean_log_probabilities,
+    pack_entries,
+    search_tree,
+)
 
-MAX_CHILDREN = 256  # of a node: their numbers are stored in eight bits
 MAX_LEVELS = 16
 BEAM = 10  # nodes of each level that a search goes on from
 N_FOUND = 50  # labels that a search returns
@@ -34,6 +39,7 @@ MIN_LOG_PROBABILITY = -6.0  # smaller ones count as this one, and so does that o
 ROWS_TOGETHER = 4096  # that a search takes through the levels
 TABLE_FACTOR = 16  # a parent has a table where it has at least one in so many features
 MAX_TABLE_BYTES = 2**27  # of all tables of a tree
+DENSE_FACTOR = 8  # a feature of a parent has a dense row where at least one in so many weights of it is not 0
 MAX_STORED = 2**31 - 1  # nodes, and features of nodes: offsets are stored in 32 bits
 COMPRESSED_TREE_TENSORS = ("features", "entry_counts", "entry_children", "entry_levels")
 
@@ -172,7 +178,7 @@ class LabelTree(FixedDtypeModule):
         """The arrays that the compiled search reads, made once."""
         if self._arrays is None:
             offsets, features = self.feature_offsets.cpu().numpy().astype(np.int64), self.features.cpu().numpy()
-            starts, packed = self._packed_entries()
+            starts, packed, dense = self._packed_entries()
             parents = self._parents_with_tables()
             tables = np.full((len(parents), self.n_features), -1, np.int32)
             for table, parent in zip(tables, parents, strict=True):
@@ -189,22 +195,27 @@ class LabelTree(FixedDtypeModule):
                 features,
                 starts,
                 packed,
+                dense,
                 self.scales.float().cpu().numpy(),
                 self.biases.float().cpu().numpy(),
             )
         return self._arrays
 
-    def _packed_entries(self) -> tuple[IntArray, NDArray[np.uint16]]:
-        """The arrays `starts` and `packed` of `search_tree`."""
-        counts = self.entry_counts.cpu().numpy().astype(np.int64)
-        starts: IntArray = np.cumsum(counts + 1, dtype=np.int64) - (counts + 1)
-        packed = np.empty(len(counts) + len(self.entry_levels), np.uint16)
-        is_entry = np.ones(len(packed), bool)
-        is_entry[starts] = False
-        packed[starts] = counts
-        children, levels = self.entry_children.cpu().numpy(), self.entry_levels.cpu().numpy()
-        packed[is_entry] = children.astype(np.uint16) * 256 + (levels.astype(np.int16) + 128).astype(np.uint16)
-        return starts, packed
+    def _packed_entries(self) -> tuple[IntArray, NDArray[np.uint16], NDArray[np.int8]]:
+        """The arrays `starts`, `packed` and `dense` of `search_tree`."""
+        counts = self.entry_counts.cpu().numpy()
+        units = -(-np.diff(self.child_offsets.cpu().numpy()) // DENSE_UNIT)
+        of_features = np.repeat(units * DENSE_UNIT, np.diff(self.feature_offsets.cpu().numpy()))
+        widths = np.zeros(len(counts), np.int32)
+        widths[: len(of_features)] = of_features  # a tree that has no values yet has features without a parent
+        is_dense = counts.astype(np.int32) * DENSE_FACTOR >= widths
+        sparse = counts[~is_dense]
+        starts = np.empty(len(counts), np.int64)
+        packed = np.empty(len(sparse) + int(sparse.sum(dtype=np.int64)), np.uint16)
+        dense = np.zeros(int(widths[is_dense].sum(dtype=np.int64)), np.int8)
+        entries = self.entry_children.cpu().numpy(), self.entry_levels.cpu().numpy()
+        pack_entries(counts, *entries, is_dense, widths, starts, packed, dense)
+        return starts, packed, dense
 
     def _parents_with_tables(self) -> IntArray:
         """The parents for which a table says where each feature is: those of many features, as far as memory allows."""
@@ -217,7 +228,7 @@ class LabelTree(FixedDtypeModule):
     def working_bytes(self) -> int:
         """The memory, at most, of the arrays that a search reads besides the tensors, and of making them."""
         tables = min(MAX_TABLE_BYTES, 4 * TABLE_FACTOR * len(self.features))
-        entries = 20 * len(self.features) + 6 * len(self.entry_levels)
+        entries = 24 * len(self.features) + (2 + DENSE_FACTOR) * len(self.entry_levels)
         return tables + entries + 4 * self.n_features + 8 * (3 * len(self.child_offsets) + len(self.scales))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
