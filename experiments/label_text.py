@@ -90,7 +90,7 @@ def _measure(train: hb.data.Split, test: hb.data.Split, names: list[str], hidden
         began = time.process_time()
         opened = None if encoder is None else SentenceEncoder.open(encoder)
         fit = fit_label_text(
-            [[text] for text in names], texts, counts.counts, network.codebook(), fitted.held_out, opened
+            [[text] for text in names], texts, counts.counts, network.codebook(), model.suggest, fitted.held_out, opened
         )
         model.label_text, model.calibration = fit.label_text, fit.calibration
         seconds = round(time.process_time() - began, 1)
