@@ -215,23 +215,24 @@ class LabelText:
 
         Shapes: (n, 30), (n, 30), (L), h (n, in) -> (n, m), (n, m)
         """
-        counts, factors = counts[: self.n_labels], self.weights.by_rows(counts[: self.n_labels])
+        counts = counts[: self.n_labels]
         with_rows, without = np.flatnonzero(counts > 0), np.flatnonzero(counts == 0)
         n_learned, n_unseen = min(ADDED_LABELS, len(with_rows)), min(self.weights.zero_labels, len(without))
         start = min(ADDED_LABELS, self.n_labels)  # of labels without rows: the width does not depend on the counts
         values = np.zeros((rows.words.shape[0], start + self.weights.zero_labels), np.float32)
         labels = np.full(values.shape, -1, np.int64)
         for chunk, match, related, similar in self.text_scores(rows, best_scores, best_labels):
-            best = best_scores[chunk, :1]
-            learned = _largest(match**2 * factors, with_rows, n_learned)
-            raised = self.weights.learned(np.take_along_axis(match, learned, 1), counts[learned], best)
+            best, own = best_scores[chunk, :1], own_scores(best_scores[chunk], best_labels[chunk], self.n_labels)
+            of_learned = self.weights.learned(match, counts, own, best)
+            learned = _largest(of_learned, with_rows, n_learned)
+            raised = np.take_along_axis(of_learned, learned, 1)
             values[chunk, :n_learned], labels[chunk, :n_learned] = raised, np.where(raised > 0, learned, -1)
             if n_unseen:
                 texts = self.weights.text_score(match, related, similar)
                 unseen = _largest(texts, without, n_unseen)
                 known = np.where(best_labels[chunk] < self.n_labels, best_labels[chunk], without[0])
-                own = self.weights.learned(np.take_along_axis(match, known, 1), counts[known], best)
-                fifth = _fifth(best_scores[chunk] + own, known, raised, learned)
+                of_known = np.take_along_axis(of_learned, known, 1)
+                fifth = _fifth(best_scores[chunk] + of_known, known, raised, learned)
                 found = self.weights.unseen(np.take_along_axis(texts, unseen, 1), counts[unseen], best, fifth)
                 at = slice(start, start + n_unseen)
                 values[chunk, at], labels[chunk, at] = found, np.where(found > 0, unseen, -1)
@@ -264,7 +265,9 @@ class LabelText:
     def explain(
         self, rows: TextRows, best_scores: FloatArray, best_labels: IntArray, label: int
     ) -> tuple[list[str], list[int]]:
-        """The words that one document shares with a label's texts, and the labels suggested for it and for the name.
+        """The words that one document shares with a label's texts, and labels suggested for it and for the name.
+
+        The labels that count most come first.
 
         Shapes: rows of one document, (1, 30), (1, 30)
         """
@@ -272,9 +275,11 @@ class LabelText:
         shared = np.intersect1d(rows.words.indices, texts.indices)
         words = [self.tfidf.words[i] for i in shared if not self.tfidf.words[i].endswith("*")]
         words = words or sorted((self.tfidf.words[i] for i in shared), key=len)[-1:]
-        of_name = {*self.suggestions[[label]].indices.tolist()} if label < self.n_labels else set()
+        row = self.suggestions[[label]] if label < self.n_labels else _no_suggestions(1)
+        of_name = dict(zip(row.indices.tolist(), row.data.tolist(), strict=True))
         best = zip(best_labels[0].tolist(), best_scores[0].tolist(), strict=True)
-        return words, [other for other, score in best if score > 0 and other in of_name]
+        related = {other: score * of_name[other] for other, score in best if score > 0 and other in of_name}
+        return words, sorted(related, key=related.__getitem__, reverse=True)
 
     def _of_labels(self, scores: FloatArray) -> FloatArray:
         """The largest score of each label's texts.  Shapes: (n, texts) -> (n, L)"""
@@ -313,6 +318,13 @@ def _fifth(best: FloatArray, labels: IntArray, raised: FloatArray, others: IntAr
     scores = np.hstack([best, np.where(is_new, raised, 0)])
     at = min(4, scores.shape[1] - 1)
     return np.asarray(-np.partition(-scores, at, axis=1)[:, at : at + 1])
+
+
+def own_scores(best_scores: FloatArray, best_labels: IntArray, n_labels: int) -> FloatArray:
+    """The scores of all labels, of which those that are not among the best are 0.  Shapes: (n, k), (n, k) -> (n, L)"""
+    found = np.zeros((len(best_scores), max(n_labels, int(best_labels.max(initial=0)) + 1)), np.float32)
+    np.put_along_axis(found, best_labels, best_scores.astype(np.float32), 1)
+    return found[:, :n_labels]
 
 
 def label_vectors(scores: FloatArray, labels: IntArray, n_labels: int) -> CsrArray:

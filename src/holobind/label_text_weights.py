@@ -3,7 +3,7 @@
 The more training rows a label has, the less its text counts. With s the best score of x without label texts, but at
 least `min_best`, and n the number of rows of l, this is added to the score of l, or is its score if n = 0:
 
-    s weight match^2 / (1 + n / half_rows)                               if n > 0
+    weight match (score + s match / 6) / (1 + n / half_rows)             if n > 0
     max(min(s zero_weight t, z (0.98 + 0.02 t)),
         0.95 s tanh(strong_weight (t - strong_text) / 0.95))             if n = 0, for the zero_labels best labels
 
@@ -14,7 +14,8 @@ never seen come after the five best ones, and at most `zero_labels` of them are 
 t above `strong_text`, comes further up, and does not overtake the best label unless that has a low score itself:
 nine of ten rows reach `min_best`, and 49 of 50 reach `min_fifth`.
 
-The square keeps weak matches from raising labels with rows, whose words the regression has weighed already.
+A label with rows is raised in proportion to its own score, if it is among the 30 best: a weak match does not lift
+labels that the regression, which has weighed the same words already, finds unlikely. The square does the same.
 """
 
 from dataclasses import asdict, dataclass
@@ -29,13 +30,14 @@ MAX_ZERO_LABELS = 16  # labels without rows that are raised in a row
 MAX_FRACTION_OF_BEST = 0.95  # of the best score of a row, that a label without rows may reach by its text
 MAX_WEIGHT = 100.0
 RELATED_WEIGHT = 1.5
+BEST_SHARE = 1 / 6  # of the best score, beside a label's own one
 
 
 @dataclass(frozen=True)
 class TextWeights:
     """How much label texts count, as above."""
 
-    weight: float = 0.75
+    weight: float = 3.0
     half_rows: float = 30.0
     zero_weight: float = 2.5
     zero_labels: int = 3
@@ -59,7 +61,7 @@ class TextWeights:
         return asdict(self)
 
     def by_rows(self, n_rows: IntArray) -> FloatArray:
-        """The factor of match^2 of labels with rows; 0 for others.  Shapes: any"""
+        """The factor of labels with rows; 0 for others.  Shapes: any"""
         return np.where(n_rows > 0, self.weight / (1 + n_rows / self.half_rows), 0).astype(np.float32)
 
     def text_score(self, match: FloatArray, related: FloatArray, similar: FloatArray | None) -> FloatArray:
@@ -69,17 +71,19 @@ class TextWeights:
             t += np.float32(self.embedding_weight) * np.maximum(similar, 0)
         return np.asarray(t / np.float32(1 + RELATED_WEIGHT + self.embedding_weight), np.float32)
 
-    def learned(self, match: FloatArray, n_rows: IntArray, best: FloatArray) -> FloatArray:
+    def learned(self, match: FloatArray, n_rows: IntArray, own: FloatArray, best: FloatArray) -> FloatArray:
         """What is added to scores of labels with rows, and 0 for others.
 
         match    of some labels of each row
         n_rows   of these labels
+        own      the scores of these labels
         best     the best score of each row
 
-        Shapes: (n, m), (n, m), (n, 1) -> (n, m)
+        Shapes: (n, m), (n, m) or (m), (n, m), (n, 1) -> (n, m)
         """
-        squares = np.maximum(match, 0) ** 2
-        return np.asarray(np.maximum(best, self.min_best) * self.by_rows(n_rows) * squares, np.float32)
+        match = np.maximum(match, 0)
+        scores = np.maximum(own, 0) + np.float32(BEST_SHARE) * np.maximum(np.maximum(best, self.min_best), 0) * match
+        return np.asarray(self.by_rows(n_rows) * match * scores, np.float32)
 
     def unseen(self, texts: FloatArray, n_rows: IntArray, best: FloatArray, fifth: FloatArray) -> FloatArray:
         """What is added to scores of labels without rows, and 0 for others.

@@ -29,7 +29,7 @@ from holobind.codebooks import Codebook
 from holobind.data.csr import normalise_rows
 from holobind.data.encoder_features import EncoderFeatures
 from holobind.heads.added_scores import AddedScores
-from holobind.label_text import N_BEST_LABELS, LabelText, Suggest, TextRows, suggested
+from holobind.label_text import N_BEST_LABELS, LabelText, Suggest, TextRows, own_scores, suggested
 from holobind.label_text_weights import RELATED_WEIGHT, TextWeights
 from holobind.ridge_knn import HeldOut
 
@@ -43,7 +43,7 @@ N_RANKED = 100  # best labels without texts, which compete with them
 ZERO_WEIGHTS = (1.0, 1.5, 2.0, 2.5, 4.0)
 ZERO_LABELS = (1, 2, 3, 4, 5)
 STRONG_WEIGHTS = (0.0, 1.5, 2.5, 4.0)
-WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0, 1.5, 2.5)
+WEIGHTS = (0.0, 0.75, 1.5, 3.0, 5.0)
 HALF_ROWS = (3.0, 10.0, 30.0, 100.0)
 MAX_LOSS = 0.1  # points that labels with rows may lose
 LOW_QUANTILE = 0.1  # of the best scores of held-out rows, and of the best texts of labels without rows
@@ -241,7 +241,7 @@ class _Trial:
         """The ten best labels of each row.  Shapes: -> (n, 10)"""
         match = np.where(self.labels >= 0, self.match, 0)
         texts = np.where(self.labels >= 0, weights.text_score(self.match, self.related, self.similar), 0)
-        raised = self.scores + weights.learned(match, self.n_rows, self.best)
+        raised = self.scores + weights.learned(match, self.n_rows, self.scores, self.best)
         scores = np.hstack([np.where(self.n_rows > 0, raised, -np.inf), self.base])
         fifth = -np.partition(-scores, 4, axis=1)[:, 4:5] if scores.shape[1] > 4 else scores.min(1, keepdims=True)
         raised += weights.unseen(texts, self.n_rows, self.best, fifth)
@@ -299,12 +299,13 @@ def _candidates(
     Shapes: -> 5 x (n, m)
     """
     n_rows = n_rows[: label_text.n_labels]
-    evidence = (1 / (1 + n_rows / TextWeights.half_rows)).astype(np.float32)
     unseen = torch.from_numpy(n_rows == 0)
     found = []
-    for _, match, related, cosines in label_text.text_scores(rows, best_scores, best_labels):
+    for chunk, match, related, cosines in label_text.text_scores(rows, best_scores, best_labels):
         similar = np.zeros_like(match) if cosines is None else np.maximum(cosines, 0)
-        learned, texts = match**2 * evidence, match + RELATED_WEIGHT * related + similar
+        own = own_scores(best_scores[chunk], best_labels[chunk], label_text.n_labels)
+        learned = TextWeights().learned(match, n_rows, own, best_scores[chunk, :1])
+        texts = match + RELATED_WEIGHT * related + similar
         parts = []
         for chosen, values, m in ((~unseen, learned, N_CANDIDATES), (unseen, texts, N_ZERO_CANDIDATES)):
             masked = torch.from_numpy(values).masked_fill(~chosen, -1.0)
