@@ -12,8 +12,9 @@ that have no other label are left out. All concepts compete, with the 2,607 that
 Then nothing is hidden, and P@k and PSP@k are measured with label texts and without.
 
 How much texts count is chosen on held-out training rows (`training.label_text_fit`). An encoder is used for label texts
-only, as by `holobind train --encoder NAME --encoder-weight 0`: names, held-out rows and test rows are embedded. The last
-line printed is JSON.
+only, as by `holobind train --encoder NAME --encoder-weight 0`: names, held-out rows and test rows are embedded.
+
+The last line printed is JSON.
 """
 
 import argparse
