@@ -64,7 +64,7 @@ def main() -> None:
     train, test = (
         _part(split, n, rng) for split, n in ((dataset.train, options.rows), (dataset.test, options.test_rows))
     )
-    result: dict[str, Any] = {"rows": len(train), "test rows": len(test), "hidden": int(hidden.sum())}
+    result: dict[str, Any] = {"rows": len(train), "test rows": len(test), "hidden concepts": int(hidden.sum())}
     for case, left_out in (("hidden", hidden), ("complete", np.zeros_like(hidden))):
         if options.only in (None, case):
             path = options.fits and options.fits / f"{case}-{len(train)}-{options.seed}"
