@@ -45,6 +45,7 @@ class LearningOn:
     if TYPE_CHECKING:
         network: Network
         n_labels: int
+        suggest: Any
         examples: Callable[[Any], Examples]
 
     @property
