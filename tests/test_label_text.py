@@ -14,7 +14,7 @@ from holobind.codebooks import OrbitCodebook
 from holobind.data.csr import from_arrays, from_label_ids
 from holobind.errors import DataError, OptionError
 from holobind.heads.added_scores import AddedScores
-from holobind.label_text import LabelText
+from holobind.label_text import LabelText, suggested
 from holobind.label_text_weights import MAX_FRACTION_OF_BEST, TextWeights
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -31,41 +31,87 @@ def without_texts():
     return hb.HolographicClassifier(text=True, l2=1.0, knn_weight=0.5, update=True).fit(documents, named).model_
 
 
-def text_scores_by_definition(label_text, text, scores, labels):
-    """t of every label, label by label, from dense vectors."""
+def match_by_definition(label_text, text):
+    """The match of every label, label by label, from dense vectors."""
     x, texts = (label_text.tfidf.transform([text]).toarray()[0], label_text.index.toarray())
-    name = {label: texts[np.flatnonzero(label_text.owners == label)[0]] for label in range(label_text.n_labels)}
-    found = []
-    for label in range(label_text.n_labels):
-        own = texts[label_text.owners == label]
-        match = max(float(a @ x) + float((a**2)[x > 0].sum()) for a in own)
-        best = [(max(s, 0), other) for s, other in zip(scores, labels, strict=True)]
-        query = sum(s * name[other] for s, other in best)
-        others = sum((s * name[other] for s, other in best if other != label), np.zeros_like(x))
-        related = float(others @ name[label]) / max(float(np.linalg.norm(query)), 1e-12)
-        found.append((match + max(related, 0)) / 3)
-    return np.array(found)
+    own = [texts[label_text.owners == label] for label in range(label_text.n_labels)]
+    return [max(float(a @ x) + float((a**2)[x > 0].sum()) for a in each) / 2 for each in own]
+
+
+def related_by_definition(scores, labels, of_names):
+    """The cosine of the positive scores of one row with those of each name, without the label itself."""
+
+    def vector(scores, labels, without=-1):
+        found = np.zeros(N_LABELS)
+        found[labels] = np.maximum(scores, 0)
+        found[[without] * (without >= 0)] = 0
+        return found / max(np.linalg.norm(found), 1e-12)
+
+    return [vector(scores, labels) @ vector(*each, label) for label, each in enumerate(zip(*of_names, strict=True))]
+
+
+def drawn_scores(n, rng, k=20):
+    scores = np.sort(rng.random((n, k)).astype(np.float32))[:, ::-1] - np.float32(0.5)
+    return scores, np.array([rng.permutation(N_LABELS)[:k] for _ in range(n)])
 
 
 def test_text_scores_are_their_definition():
     alike = [[f"{topic(i)} {subject(i % 5)}", *texts[1:]] for i, texts in enumerate(label_texts())]
-    label_text, rng = LabelText.fit(alike, corpus()[0]), np.random.default_rng(0)
+    rng = np.random.default_rng(0)
+    of_names, (scores, labels) = drawn_scores(N_LABELS, rng), drawn_scores(5, rng)
+    names = {label: of_label[0] for label, of_label in enumerate(alike)}
+    suggestions = suggested(lambda texts: of_names, names, (N_LABELS, N_LABELS))
+    label_text = LabelText.fit(alike, corpus()[0]).with_suggestions(suggestions)
     texts = [f"{text} synonym{3 * i}" for i, text in enumerate(corpus(n=5, seed=3)[0])]
-    scores = np.sort(rng.random((5, 20)).astype(np.float32))[:, ::-1] - np.float32(0.5)
-    labels = np.array([rng.permutation(N_LABELS)[:20] for _ in range(5)])
-    ((_, found, cosines),) = label_text.text_scores(label_text.rows(texts), scores, labels)
-    wanted = [text_scores_by_definition(label_text, *row) for row in zip(texts, scores, labels, strict=True)]
-    np.testing.assert_allclose(found, wanted, atol=1e-3)  # names of float16 have lengths of 1 but for 1e-3
-    assert cosines is None and np.max(wanted) > 0.4
+    ((_, match, related, similar),) = label_text.text_scores(label_text.rows(texts), scores, labels)
+    wanted = [match_by_definition(label_text, text) for text in texts]
+    np.testing.assert_allclose(match, wanted, atol=1e-3)  # names of float16 have lengths of 1 but for 1e-3
+    assert similar is None and np.max(wanted) > 0.4
+    wanted = [related_by_definition(*row, of_names) for row in zip(scores, labels, strict=True)]
+    np.testing.assert_allclose(related, wanted, atol=1e-3)
+    assert np.std(wanted) > 0.1 and np.max(wanted) < 0.9
+
+
+def test_the_text_score_is_a_weighted_mean():
+    weights, ones = TextWeights(embedding_weight=0.5), np.ones((2, 3), np.float32)
+    assert weights.text_score(ones, ones, ones) == pytest.approx(ones)
+    assert weights.text_score(ones, 0 * ones, -ones) == pytest.approx(ones / 3)
+    assert weights.text_score(0 * ones, ones, 0 * ones) == pytest.approx(ones / 2)
+    assert TextWeights().text_score(ones, 0 * ones, None) == pytest.approx(ones / 2.5)
+
+
+def test_a_label_without_rows_is_found_by_labels_that_are_suggested_for_its_name():
+    """The document has no word of the name; the name has words of the documents of label 3."""
+    texts, named = [*label_texts()], corpus()
+    unseen = UNSEEN[0]
+    texts[unseen] = [f"{topic(3)} {subject(3)} unheard"]
+    documents = [f"{text} about{i}" for text, own in zip(*named, strict=True) for i in own[:1]]
+    found = hb.learn(
+        hb.Split(split().X, split().Y, documents),
+        hb.ModelConfig(text=True, l2=1.0, knn_weight=0.0),
+        label_texts=texts,
+    )
+    label_text = found.label_text
+    assert (
+        np.flatnonzero(np.diff(label_text.suggestions.indptr)).tolist() == list(UNSEEN)[:1]
+    )  # other names are unknown
+    assert label_text.suggestions[[unseen]].argmax() == 3
+    assert not np.intersect1d(label_text.rows(["about3 word1"]).words.indices, label_text.index[-5:].indices).size
+    (part,) = [part for part in found.explain(["about3 word1"], [unseen])[0].parts if part.kind == "label text"]
+    assert part.value > 0 and not part.details["words"] and part.details["related labels"][0] == 3
 
 
 def test_what_is_added_falls_with_the_rows_of_a_label_and_is_never_negative():
     weights = TextWeights(weight=1.0, half_rows=10.0)
     n_rows, best, texts = np.array([[1, 10, 1000, 0]]), np.array([[2.0]]), np.full((1, 4), 0.5, np.float32)
-    values = weights.learned(texts, n_rows, best)
-    np.testing.assert_allclose(values[0], [2 * 0.5 / 1.1, 2 * 0.5 / 2, 2 * 0.5 / 101, 0], rtol=1e-6)
-    assert (weights.learned(-texts, n_rows, best) == 0).all() and (weights.learned(texts, n_rows, -best) == 0).all()
-    np.testing.assert_allclose(replace(weights, min_best=0.5).learned(texts, n_rows, -best), values / 4)
+    none, own = np.zeros((1, 4), np.float32), np.array([[0.7, 0.1, -3.0, 0.9]], np.float32)
+    values = weights.learned(texts, n_rows, none, best)
+    np.testing.assert_allclose(values[0], [0.25 / 3 / 1.1, 0.25 / 3 / 2, 0.25 / 3 / 101, 0], rtol=1e-6)
+    of_own = weights.learned(texts, n_rows, own, best) - values  # in proportion to scores that are positive
+    np.testing.assert_allclose(of_own[0], [0.5 * 0.7 / 1.1, 0.5 * 0.1 / 2, 0, 0], rtol=1e-5)
+    assert (weights.learned(-texts, n_rows, own, best) == 0).all()
+    assert (weights.learned(texts, n_rows, none, -best) == 0).all()
+    np.testing.assert_allclose(replace(weights, min_best=0.5).learned(texts, n_rows, none, -best), values / 4)
 
 
 def test_labels_without_rows_come_after_the_fifth_unless_the_match_is_strong():

@@ -1,24 +1,22 @@
 """Labels by their text: names, synonyms and descriptions raise the scores of labels that have few or no training rows.
 
-The text score of label l for a document x is
+The texts a_i of a label, of which a_1 is its name, are compared with a document x in three ways:
 
-    t(x, l)  = (max_i (cos(x, a_i) + cover(x, a_i)) + cos(g(x), a_1)) / 3 + embedding_weight max_i cos(e(x), e(a_i))
+    match(x, l)    max_i (cos(x, a_i) + cover(x, a_i)) / 2, of tf-idf vectors of words and prefixes. cover(x, a) is the
+                   fraction of |a|^2 on features that x has: 1 if the document contains the whole text
+    related(x, l)  cos(s(x), s(a_1)), where s are the scores of the 30 best labels: those of the document, and those of
+                   the name, which the model reads as if it were a document. So a label without rows can be found
+                   whose words the document does not have
+    similar(x, l)  max_i cos(e(x), e(a_i)), of embeddings e of a sentence encoder, where the model has one
 
-over the texts a_i of the label, of which a_1 is its name, as tf-idf vectors of words and prefixes:
-
-    cover(x, a)  the fraction of |a|^2 on features that x has: 1 if the document contains the whole text
-    g(x)         the sum of the names of the 30 best other labels, weighted by their scores: what the model has learned
-                 about x, in the words of label names. So a label can be found whose words the document does not have
-    e            embeddings of a sentence encoder, where the model has one
-
-This is added to scores: the less, the more training rows a label has, and so that labels without rows come after the
-five best others, unless the match is strong (`label_text_weights`).
+What they add to scores is in `label_text_weights`: the less, the more training rows a label has, and so that labels
+without rows come after the five best others, unless the match is strong.
 
 Only the ADDED_LABELS largest values of a row are added, and they are not negative, so that the top k stays exact
 (`heads.added_scores`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,10 +37,12 @@ from holobind.label_text_weights import TextWeights
 if TYPE_CHECKING:
     from holobind.data.encoder_features import EncoderFeatures
 
-N_BEST_LABELS = 30  # whose names are part of the query g(x)
+N_BEST_LABELS = 30  # of a document or a name, whose scores are compared
 ADDED_LABELS = 64  # of a row
 MAX_CHUNK_BYTES = 1 << 25  # of the text scores of all labels for some rows
 MAX_SAMPLE = 50_000  # training texts that document frequencies are counted in
+
+Suggest = Callable[[Sequence[str]], tuple[FloatArray, IntArray]]  # the scores and ids of the best labels of texts
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +70,8 @@ class LabelText:
     index        (texts, p) a row of length 1 for each text; the texts of a label are consecutive, its name is first
     owners       (texts) the label of each text; each label from 0 on has at least one
     weights      how much the texts count
+    suggestions  (labels, L) a row of length 1 for each label without training rows: scores of the best labels of its
+                 name, without the label itself (`suggested`); other labels have none
     embeddings   (texts, dim) float16 of length 1, or None
     encoder      of the embeddings
     """
@@ -80,6 +82,7 @@ class LabelText:
         index: CsrArray,
         owners: IntArray,
         weights: TextWeights,
+        suggestions: CsrArray,
         embeddings: NDArray[np.float16] | None = None,
         encoder: "EncoderFeatures | None" = None,
     ) -> None:
@@ -87,18 +90,22 @@ class LabelText:
             raise OptionError("label text: owners must ascend from 0, with each label at least once")
         if index.shape != (len(owners), len(tfidf.words)):
             raise OptionError(f"label text: an index of shape {index.shape} for {len(owners)} texts")
+        if suggestions.shape[0] != owners[-1] + 1 or suggestions.shape[1] < suggestions.shape[0]:
+            raise OptionError(f"label text: suggestions of shape {suggestions.shape} for {owners[-1] + 1} labels")
         if (embeddings is None) != (encoder is None) or bool(weights.embedding_weight) != (encoder is not None):
             raise OptionError("label text: embedding_weight, embeddings and their encoder belong together")
         if embeddings is not None and encoder is not None and embeddings.shape != (len(owners), encoder.dim):
             raise OptionError(f"label text: embeddings of shape {embeddings.shape} for {len(owners)} texts")
         self.tfidf, self.index, self.owners, self.weights = tfidf, index, owners, weights
-        self.embeddings, self.encoder = embeddings, encoder
+        self.suggestions, self.embeddings, self.encoder = suggestions, embeddings, encoder
         self._first = np.flatnonzero(np.diff(owners, prepend=-1))
         self._prepared: _Tables | None = None
 
     @classmethod
     def fit(cls, texts: Sequence[Sequence[str]], documents: Sequence[str]) -> "LabelText":
         """Index the texts of each label, with document frequencies of label texts and documents; a label may have none.
+
+        There are no suggestions for names yet.
 
         idf[f] = 1 + ln((1 + texts) / (1 + texts with f))
         """
@@ -112,19 +119,26 @@ class LabelText:
             counts += np.bincount(plain.transform(some).indices, minlength=len(words))
         idf = 1 + np.log((1 + len(flat) + len(sample)) / (1 + counts))
         tfidf = Tfidf(words, idf.astype(np.float32), "prefix")
-        return cls(tfidf, _stored(tfidf.transform(flat)), owners, TextWeights())
+        return cls(tfidf, _stored(tfidf.transform(flat)), owners, TextWeights(), _no_suggestions(len(texts)))
 
     def with_weights(
         self, weights: TextWeights, embeddings: FloatArray | None = None, encoder: "EncoderFeatures | None" = None
     ) -> "LabelText":
         if embeddings is None or not weights.embedding_weight:
-            return LabelText(self.tfidf, self.index, self.owners, weights)
-        return LabelText(self.tfidf, self.index, self.owners, weights, embeddings.astype(np.float16), encoder)
+            return LabelText(self.tfidf, self.index, self.owners, weights, self.suggestions)
+        vectors = embeddings.astype(np.float16)
+        return LabelText(self.tfidf, self.index, self.owners, weights, self.suggestions, vectors, encoder)
 
-    def with_texts(self, texts: Mapping[int, Sequence[str]]) -> "LabelText":
+    def with_suggestions(self, suggestions: CsrArray) -> "LabelText":
+        return LabelText(self.tfidf, self.index, self.owners, self.weights, suggestions, self.embeddings, self.encoder)
+
+    def with_texts(self, texts: Mapping[int, Sequence[str]], suggest: Suggest, n_labels: int) -> "LabelText":
         """With other texts of some labels, which may be new ones; none for an empty list.
 
         The other texts keep their vectors. A word that no text had gets the largest idf.
+
+        suggest    the model's, for the names of these labels
+        n_labels   of the model
         """
         last = max(self.n_labels - 1, *texts) if texts else self.n_labels - 1
         changed = {label: texts.get(label) or ("",) for label in {*texts, *range(self.n_labels, last + 1)}}
@@ -141,7 +155,10 @@ class LabelText:
         if self.embeddings is not None and self.encoder is not None:
             new = self.encoder.embed(flat).astype(np.float16)
             embeddings = np.concatenate([self.embeddings[stays], new])[order]
-        return LabelText(tfidf, index, owners[order], self.weights, embeddings, self.encoder)
+        suggestions = _without_labels(self.suggestions, list(changed), (last + 1, n_labels))
+        names = {label: own[0] for label, own in changed.items()}
+        suggestions = csr_array(suggestions + suggested(suggest, names, suggestions.shape))
+        return LabelText(tfidf, index, owners[order], self.weights, suggestions, embeddings, self.encoder)
 
     @property
     def n_labels(self) -> int:
@@ -198,25 +215,24 @@ class LabelText:
 
         Shapes: (n, 30), (n, 30), (L), h (n, in) -> (n, m), (n, m)
         """
-        counts, factors = counts[: self.n_labels], self.weights.by_rows(counts[: self.n_labels])
+        counts = counts[: self.n_labels]
         with_rows, without = np.flatnonzero(counts > 0), np.flatnonzero(counts == 0)
         n_learned, n_unseen = min(ADDED_LABELS, len(with_rows)), min(self.weights.zero_labels, len(without))
         start = min(ADDED_LABELS, self.n_labels)  # of labels without rows: the width does not depend on the counts
         values = np.zeros((rows.words.shape[0], start + self.weights.zero_labels), np.float32)
         labels = np.full(values.shape, -1, np.int64)
-        for chunk, words, cosines in self.text_scores(rows, best_scores, best_labels):
-            texts = words
-            if cosines is not None:
-                texts = words + np.float32(self.weights.embedding_weight) * np.maximum(cosines, 0)
-            best = best_scores[chunk, :1]
-            learned = _largest(texts * factors, with_rows, n_learned)
-            raised = self.weights.learned(np.take_along_axis(texts, learned, 1), counts[learned], best)
+        for chunk, match, related, similar in self.text_scores(rows, best_scores, best_labels):
+            best, own = best_scores[chunk, :1], own_scores(best_scores[chunk], best_labels[chunk], self.n_labels)
+            of_learned = self.weights.learned(match, counts, own, best)
+            learned = _largest(of_learned, with_rows, n_learned)
+            raised = np.take_along_axis(of_learned, learned, 1)
             values[chunk, :n_learned], labels[chunk, :n_learned] = raised, np.where(raised > 0, learned, -1)
             if n_unseen:
+                texts = self.weights.text_score(match, related, similar)
                 unseen = _largest(texts, without, n_unseen)
                 known = np.where(best_labels[chunk] < self.n_labels, best_labels[chunk], without[0])
-                own = self.weights.learned(np.take_along_axis(texts, known, 1), counts[known], best)
-                fifth = _fifth(best_scores[chunk] + own, known, raised, learned)
+                of_known = np.take_along_axis(of_learned, known, 1)
+                fifth = _fifth(best_scores[chunk] + of_known, known, raised, learned)
                 found = self.weights.unseen(np.take_along_axis(texts, unseen, 1), counts[unseen], best, fifth)
                 at = slice(start, start + n_unseen)
                 values[chunk, at], labels[chunk, at] = found, np.where(found > 0, unseen, -1)
@@ -227,9 +243,9 @@ class LabelText:
         return values, labels
 
     def text_scores(self, rows: TextRows, best_scores: FloatArray, best_labels: IntArray) -> Any:
-        """Yield (slice of documents, t without embeddings, cosines of embeddings or None) of all labels, in chunks.
+        """Yield (slice of documents, match, related, similar or None) of all labels, in chunks.
 
-        Shapes: -> (c, L), (c, L)
+        Shapes: -> 3 x (c, L)
         """
         tables = self._tables()
         n = rows.words.shape[0]
@@ -238,20 +254,20 @@ class LabelText:
             chunk = slice(start, min(start + step, n))
             words = take_rows(rows.words, np.arange(chunk.start, chunk.stop))
             present = from_arrays(np.ones_like(words.data), words.indices, words.indptr, words.shape)
-            found = (words @ tables.index + present @ tables.squares).toarray()
-            names, own = self._names_query(best_scores[chunk], best_labels[chunk])
-            related = (names @ tables.names).toarray()
-            np.subtract.at(related, (np.arange(len(related))[:, None], own[1]), own[0])
-            t = (self._of_labels(found) + np.maximum(related, 0)) / np.float32(3)
-            cosines = None
+            match = self._of_labels((words @ tables.index + present @ tables.squares).toarray()) / np.float32(2)
+            best = label_vectors(best_scores[chunk], best_labels[chunk], tables.suggestions.shape[0])
+            related = (best @ tables.suggestions).toarray()
+            similar = None
             if tables.embeddings is not None and rows.embeddings is not None:
-                cosines = self._of_labels(rows.embeddings[chunk].astype(np.float32) @ tables.embeddings)
-            yield chunk, t.astype(np.float32, copy=False), cosines
+                similar = self._of_labels(rows.embeddings[chunk].astype(np.float32) @ tables.embeddings)
+            yield chunk, match.astype(np.float32, copy=False), related.astype(np.float32, copy=False), similar
 
     def explain(
         self, rows: TextRows, best_scores: FloatArray, best_labels: IntArray, label: int
     ) -> tuple[list[str], list[int]]:
-        """The words that one document shares with a label's texts, and the best labels whose names share words with it.
+        """The words that one document shares with a label's texts, and labels suggested for it and for the name.
+
+        The labels that count most come first.
 
         Shapes: rows of one document, (1, 30), (1, 30)
         """
@@ -259,28 +275,11 @@ class LabelText:
         shared = np.intersect1d(rows.words.indices, texts.indices)
         words = [self.tfidf.words[i] for i in shared if not self.tfidf.words[i].endswith("*")]
         words = words or sorted((self.tfidf.words[i] for i in shared), key=len)[-1:]
-        name = set(self.index[[self._first[label]]].indices.tolist())
-        related = [
-            int(other)
-            for other, score in zip(best_labels[0], best_scores[0], strict=True)
-            if other != label and other < self.n_labels and score > 0
-            and name & set(self.index[[self._first[other]]].indices.tolist())
-        ]  # fmt: skip
-        return words, related
-
-    def _names_query(
-        self, best_scores: FloatArray, best_labels: IntArray
-    ) -> tuple[CsrArray, tuple[FloatArray, IntArray]]:
-        """g(x) of length 1, and how much of it each of the best labels has by its own name, with these labels."""
-        weights = np.where(best_labels < self.n_labels, np.maximum(best_scores, 0), 0).astype(np.float32)
-        labels = np.where(best_labels < self.n_labels, best_labels, 0)
-        n, k = labels.shape
-        chosen: CsrArray = csr_array((weights.ravel(), labels.ravel(), np.arange(0, n * k + 1, k)), (n, self.n_labels))
-        query = chosen @ self.index[self._first]
-        lengths = np.sqrt(np.bincount(np.repeat(np.arange(n), np.diff(query.indptr)), query.data**2, minlength=n))
-        own: FloatArray = weights * self._tables().has_words[labels]
-        own /= np.maximum(lengths, 1e-12)[:, None].astype(np.float32)
-        return normalise_rows(query.astype(np.float32)), (own, labels)
+        row = self.suggestions[[label]] if label < self.n_labels else _no_suggestions(1)
+        of_name = dict(zip(row.indices.tolist(), row.data.tolist(), strict=True))
+        best = zip(best_labels[0].tolist(), best_scores[0].tolist(), strict=True)
+        related = {other: score * of_name[other] for other, score in best if score > 0 and other in of_name}
+        return words, sorted(related, key=related.__getitem__, reverse=True)
 
     def _of_labels(self, scores: FloatArray) -> FloatArray:
         """The largest score of each label's texts.  Shapes: (n, texts) -> (n, L)"""
@@ -290,10 +289,8 @@ class LabelText:
         if self._prepared is None:
             squares = from_arrays(self.index.data**2, self.index.indices, self.index.indptr, self.index.shape)
             dense = None if self.embeddings is None else self.embeddings.T.astype(np.float32)
-            names = self.index[self._first]
-            has_words = (np.diff(names.indptr) > 0).astype(np.float32)
-            by_feature = [csr_array(A.T) for A in (self.index, squares, names)]
-            self._prepared = _Tables(by_feature[0], by_feature[1], by_feature[2], has_words, dense)
+            by_feature = [csr_array(A.T) for A in (self.index, squares, self.suggestions)]
+            self._prepared = _Tables(by_feature[0], by_feature[1], by_feature[2], dense)
         return self._prepared
 
     def prepare(self) -> None:
@@ -323,6 +320,52 @@ def _fifth(best: FloatArray, labels: IntArray, raised: FloatArray, others: IntAr
     return np.asarray(-np.partition(-scores, at, axis=1)[:, at : at + 1])
 
 
+def own_scores(best_scores: FloatArray, best_labels: IntArray, n_labels: int) -> FloatArray:
+    """The scores of all labels, of which those that are not among the best are 0.  Shapes: (n, k), (n, k) -> (n, L)"""
+    found = np.zeros((len(best_scores), max(n_labels, int(best_labels.max(initial=0)) + 1)), np.float32)
+    np.put_along_axis(found, best_labels, best_scores.astype(np.float32), 1)
+    return found[:, :n_labels]
+
+
+def label_vectors(scores: FloatArray, labels: IntArray, n_labels: int) -> CsrArray:
+    """Positive scores of some labels as vectors of length 1.  Shapes: (n, k), (n, k) -> sparse (n, n_labels)"""
+    n, k = labels.shape
+    kept = np.where(labels < n_labels, np.maximum(scores, 0), 0).astype(np.float32)
+    ids = np.where(labels < n_labels, labels, 0)
+    found: CsrArray = csr_array((kept.ravel(), ids.ravel(), np.arange(0, n * k + 1, k)), (n, n_labels))
+    found.sum_duplicates()
+    found.eliminate_zeros()
+    return normalise_rows(found)
+
+
+def suggested(suggest: Suggest, names: Mapping[int, str], shape: tuple[int, int]) -> CsrArray:
+    """The suggestions for the names of some labels, by their ids, as `LabelText` has them.
+
+    shape   of the result: labels with texts, and labels of the model
+    """
+    ids = np.array(sorted(names), np.int64)
+    if not len(ids):
+        return _no_suggestions(*shape)
+    scores, labels = suggest([names[i] for i in ids.tolist()])
+    vectors = _stored(label_vectors(np.where(labels == ids[:, None], 0, scores), labels, shape[1]))
+    sizes = np.zeros(shape[0], np.int64)
+    sizes[ids] = np.diff(vectors.indptr)
+    return from_arrays(vectors.data, vectors.indices, np.append(0, np.cumsum(sizes)), shape)
+
+
+def _no_suggestions(n_labels: int, n_columns: int | None = None) -> CsrArray:
+    shape = (n_labels, n_labels if n_columns is None else n_columns)
+    return from_arrays(np.empty(0, np.float32), np.empty(0, np.int32), np.zeros(n_labels + 1, np.int64), shape)
+
+
+def _without_labels(suggestions: CsrArray, labels: Sequence[int], shape: tuple[int, int]) -> CsrArray:
+    """Suggestions without the rows and columns of some labels, of a shape that may be larger."""
+    row = np.repeat(np.arange(suggestions.shape[0]), np.diff(suggestions.indptr))
+    kept = ~(np.isin(row, labels) | np.isin(suggestions.indices, labels))
+    sizes = np.bincount(row[kept], minlength=shape[0])
+    return from_arrays(suggestions.data[kept], suggestions.indices[kept], np.append(0, np.cumsum(sizes)), shape)
+
+
 def _stored(index: CsrArray) -> CsrArray:
     """Vectors as they are in a file, in 16 bits."""
     return from_arrays(index.data.astype(np.float16).astype(np.float32), index.indices, index.indptr, index.shape)
@@ -330,10 +373,9 @@ def _stored(index: CsrArray) -> CsrArray:
 
 @dataclass(frozen=True, eq=False)
 class _Tables:
-    """The index by feature, its squares, the names by feature; which labels have words; embeddings by dimension."""
+    """The index by feature, its squares, the suggestions by suggested label, embeddings by dimension."""
 
     index: CsrArray
     squares: CsrArray
-    names: CsrArray
-    has_words: FloatArray
+    suggestions: CsrArray
     embeddings: FloatArray | None

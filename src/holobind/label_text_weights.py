@@ -1,16 +1,21 @@
-"""How much label texts count: what the text score t of a label (`label_text`) adds to its score.
+"""How much label texts count: what the match of a document with the texts of a label (`label_text`) adds to its score.
 
 The more training rows a label has, the less its text counts. With s the best score of x without label texts, but at
 least `min_best`, and n the number of rows of l, this is added to the score of l, or is its score if n = 0:
 
-    s weight t / (1 + n / half_rows)                                     if n > 0
+    weight match (score + s match / 6) / (1 + n / half_rows)             if n > 0
     max(min(s zero_weight t, z (0.98 + 0.02 t)),
         0.95 s tanh(strong_weight (t - strong_text) / 0.95))             if n = 0, for the zero_labels best labels
+
+    t = (match + 1.5 related + embedding_weight similar) / (2.5 + embedding_weight)
 
 where z is the fifth best score of labels with rows, with their texts, but at least `min_fifth`. So labels that were
 never seen come after the five best ones, and at most `zero_labels` of them are raised at all. Only a strong match, with
 t above `strong_text`, comes further up, and does not overtake the best label unless that has a low score itself:
-`min_best` and `min_fifth` are what nine of ten rows reach.
+nine of ten rows reach `min_best`, and 49 of 50 reach `min_fifth`.
+
+A label with rows is raised in proportion to its own score, if it is among the 30 best: a weak match does not lift
+labels that the regression, which has weighed the same words already, finds unlikely. The square does the same.
 """
 
 from dataclasses import asdict, dataclass
@@ -24,14 +29,16 @@ from holobind.errors import OptionError
 MAX_ZERO_LABELS = 16  # labels without rows that are raised in a row
 MAX_FRACTION_OF_BEST = 0.95  # of the best score of a row, that a label without rows may reach by its text
 MAX_WEIGHT = 100.0
+RELATED_WEIGHT = 1.5
+BEST_SHARE = 1 / 6  # of the best score, beside a label's own one
 
 
 @dataclass(frozen=True)
 class TextWeights:
     """How much label texts count, as above."""
 
-    weight: float = 0.8
-    half_rows: float = 10.0
+    weight: float = 3.0
+    half_rows: float = 30.0
     zero_weight: float = 2.5
     zero_labels: int = 3
     strong_weight: float = 2.5
@@ -54,24 +61,34 @@ class TextWeights:
         return asdict(self)
 
     def by_rows(self, n_rows: IntArray) -> FloatArray:
-        """The factor of t of labels with rows; 0 for others.  Shapes: any"""
+        """The factor of labels with rows; 0 for others.  Shapes: any"""
         return np.where(n_rows > 0, self.weight / (1 + n_rows / self.half_rows), 0).astype(np.float32)
 
-    def learned(self, texts: FloatArray, n_rows: IntArray, best: FloatArray) -> FloatArray:
+    def text_score(self, match: FloatArray, related: FloatArray, similar: FloatArray | None) -> FloatArray:
+        """t of labels.  Shapes: any, equal"""
+        t = match + np.float32(RELATED_WEIGHT) * related
+        if similar is not None:
+            t += np.float32(self.embedding_weight) * np.maximum(similar, 0)
+        return np.asarray(t / np.float32(1 + RELATED_WEIGHT + self.embedding_weight), np.float32)
+
+    def learned(self, match: FloatArray, n_rows: IntArray, own: FloatArray, best: FloatArray) -> FloatArray:
         """What is added to scores of labels with rows, and 0 for others.
 
-        texts    t of some labels of each row
+        match    of some labels of each row
         n_rows   of these labels
+        own      the scores of these labels
         best     the best score of each row
 
-        Shapes: (n, m), (n, m), (n, 1) -> (n, m)
+        Shapes: (n, m), (n, m) or (m), (n, m), (n, 1) -> (n, m)
         """
-        return np.asarray(np.maximum(best, self.min_best) * self.by_rows(n_rows) * np.maximum(texts, 0), np.float32)
+        match = np.maximum(match, 0)
+        scores = np.maximum(own, 0) + np.float32(BEST_SHARE) * np.maximum(np.maximum(best, self.min_best), 0) * match
+        return np.asarray(self.by_rows(n_rows) * match * scores, np.float32)
 
     def unseen(self, texts: FloatArray, n_rows: IntArray, best: FloatArray, fifth: FloatArray) -> FloatArray:
         """What is added to scores of labels without rows, and 0 for others.
 
-        texts   of labels among which are the `zero_labels` best without rows
+        texts   t of labels among which are the `zero_labels` best without rows
         fifth   the fifth best score of each row, of labels with rows, with their texts
 
         Shapes: (n, m), (n, m), (n, 1), (n, 1) -> (n, m)

@@ -45,6 +45,7 @@ class LearningOn:
     if TYPE_CHECKING:
         network: Network
         n_labels: int
+        suggest: Any
         examples: Callable[[Any], Examples]
 
     @property
@@ -209,8 +210,11 @@ class LearningOn:
             metadata={**self.metadata, "rows": network.n_training_rows, "learning on": {**before, **total}},
             calibration=self.calibration,
             allowed=None if allowed.all() else allowed,
-            label_text=self.label_text.with_texts(texts) if self.label_text is not None and texts else self.label_text,
         ).eval()
+        if self.label_text is not None:
+            learned.label_text = self.label_text
+        if self.label_text is not None and texts:
+            learned.label_text = self.label_text.with_texts(texts, learned.suggest, network.n_labels)
         return learned
 
 

@@ -33,7 +33,8 @@ and its tensors:
                         prefixes of words end in a star. A vectorizer may have no idf, or neither
     label_text.*        of a model with label texts: words, idf as above; text_counts (labels) int32, how many texts a
                         label has; offsets (texts + 1) int64, ids int32 and values float16 of their tf-idf vectors as
-                        CSR; embeddings (texts, dim) float16
+                        CSR; suggestions.offsets, .ids and .values likewise, a row for each label of which the columns
+                        are labels; embeddings (texts, dim) float16
     tokens, merges      of a text network: its tokenizer's, as lines, compressed; a merge is two tokens and a blank
 
 A file is refused unless every number in it is finite, every tensor has the shape that the rest of the file implies, and

@@ -80,6 +80,18 @@ class LabelPredictions:
         )
         return ranking.scores, ranking.ids
 
+    def suggest(self, texts: Sequence[str]) -> tuple[FloatArray, IntArray]:
+        """The 30 best labels of texts, as `label_text.Suggest`, before the model has label texts.
+
+        Scores are 0 for a text without any word that the model knows, and for one that is blank.
+
+        Shapes: -> (texts, 30), (texts, 30)
+        """
+        examples = self.examples(list(texts))
+        n_allowed = self.n_labels if self.allowed is None else int(self.allowed.sum())
+        scores, ids = self.top_k(examples, min(N_BEST_LABELS, n_allowed))
+        return np.where(examples.empty_rows()[:, None], 0, scores), ids
+
     def rank(
         self,
         inputs: Inputs,

@@ -486,6 +486,20 @@ def changed(name, position, value):
     return change
 
 
+def suggestion(label=3, value=1.0, end=1, n_labels=30):
+    """One label is suggested for the name of the last one."""
+
+    def change(header, tensors):
+        offsets = torch.zeros(n_labels + 1, dtype=torch.int64)
+        offsets[-1] = end
+        arrays = (offsets, torch.tensor([label], dtype=torch.int32), torch.tensor([value], dtype=torch.float16))
+        for name, tensor in zip(("offsets", "ids", "values"), arrays, strict=True):
+            header["compressed"].pop(f"label_text.suggestions.{name}", None)
+            tensors[f"label_text.suggestions.{name}"] = tensor
+
+    return change
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -499,6 +513,12 @@ def changed(name, position, value):
         (changed("values", 0, float("nan")), "holds something else than finite numbers"),
         (changed("values", 0, -0.5), "label_text.values are not the positive elements"),
         (changed("values", 0, 60_000.0), "label_text.values are not the positive elements"),
+        (suggestion(label=30), "label_text.suggestions.ids are not from 0 to 29"),
+        (suggestion(label=-1), "label_text.suggestions.ids are not from 0 to 29"),
+        (suggestion(value=2.0), "label_text.suggestions.values are not the positive elements"),
+        (suggestion(value=-0.5), "label_text.suggestions.values are not the positive elements"),
+        (suggestion(end=2**62), "label_text.suggestions.offsets do not ascend"),
+        (suggestion(n_labels=29), "label_text.suggestions are 29 for 30 labels"),
         (changed("idf", 0, -1.0), "label_text.words are damaged"),
         (setting("label_text", "weights", "zero_weight", to=1e9), "zero_weight must be a number from 0 to 100"),
         (setting("label_text", "weights", "half_rows", to=0), "half_rows must be larger than 0"),

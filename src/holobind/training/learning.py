@@ -256,6 +256,7 @@ def _learn_ridge_knn(
             inputs.split.texts or [],
             model.frequencies.counts,
             network.codebook(),
+            model.suggest,
             fitted.held_out,
             None if config.encoder is None else SentenceEncoder.open(config.encoder),
             seed=config.seed,
