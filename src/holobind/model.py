@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from holobind import metrics, model_file
 from holobind._columns import as_list, as_texts
+from holobind._processes import ALONE, Processes
 from holobind._threads import threaded
 from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback, RowIndex
 from holobind.calibration import Calibration
@@ -184,6 +185,7 @@ class Model(LabelPredictions, LearningOn, nn.Module):
         on_progress: ProgressCallback | None = None,
         *,
         parallel: bool = True,
+        processes: Processes = ALONE,
     ) -> Iterator[tuple[RowIndex, Result]]:
         """Apply `then` to a head and the network's outputs, batch by batch: yields (rows, result); each row comes once.
 
@@ -191,6 +193,7 @@ class Model(LabelPredictions, LearningOn, nn.Module):
         parallel, each on one thread.
 
         parallel   False: one batch after the other, as collective operations of several processes need it
+        processes  that share the batches: this one gets only its own
         """
         examples = self.examples(inputs)
         done = 0
@@ -213,14 +216,15 @@ class Model(LabelPredictions, LearningOn, nn.Module):
             self.extra_scores.prepare()
         try:
             parallel = parallel and next(self.parameters(), torch.empty(0)).device.type == "cpu"
-            even = -(-len(examples) // torch.get_num_threads()) if parallel else MAX_BATCH_ROWS
+            even = -(-len(examples) // (torch.get_num_threads() * processes.size)) if parallel else MAX_BATCH_ROWS
             max_rows = min(MAX_BATCH_ROWS, max(MIN_BATCH_ROWS, even))
             batches = prediction_batches(examples, np.arange(len(examples)), max_rows)
-            for rows, result in threaded(work, batches) if parallel else map(work, batches):
+            own = (batch for place, batch in enumerate(batches) if processes.takes(place))
+            for rows, result in threaded(work, own) if parallel else map(work, own):
                 yield rows, result
                 done += len(rows)
                 if on_progress:
-                    on_progress("predicting", done / len(examples))
+                    on_progress("predicting", done * processes.size / len(examples))
         finally:
             self.train(was_training)
 
@@ -269,6 +273,7 @@ class Model(LabelPredictions, LearningOn, nn.Module):
         label_names: Sequence[str] | None = None,
         dataset: str = "",
         distributed: bool = False,
+        processes: Processes = ALONE,
         on_progress: ProgressCallback | None = None,
     ) -> metrics.Evaluation:
         """Every metric on a split; propensities come from the label frequencies of training.
@@ -276,6 +281,7 @@ class Model(LabelPredictions, LearningOn, nn.Module):
         label_names   of the split. Where they are not the model's, labels are matched by name; a label that the model
                       does not know counts as missed
         distributed   as in `top_k`
+        processes     as in `rank`
         """
         Y, _ = self.labels_of(split, label_names)
         examples = self.examples(self.inputs_of(split), cache=True, on_progress=on_progress)
@@ -283,7 +289,9 @@ class Model(LabelPredictions, LearningOn, nn.Module):
         frequencies = metrics.Frequencies(counts, self.frequencies.n_rows)
         n_allowed = self.n_labels if self.allowed is None else int(self.allowed.sum())
         width = k if self.calibration is None else max(k, self._n_candidates())
-        ranking = self.rank(examples, min(width, n_allowed), distributed=distributed, on_progress=on_progress)
+        ranking = self.rank(
+            examples, min(width, n_allowed), distributed=distributed, processes=processes, on_progress=on_progress
+        )
         trained = frequencies if frequencies.n_rows > 2 else None
         found = metrics.evaluate(Y, ranking.ids, trained, k=k, dataset=dataset)
         return found if self.calibration is None else replace(found, **evaluate_sets(ranking, Y, self.calibration))

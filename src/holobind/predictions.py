@@ -9,6 +9,7 @@ from torch import Tensor
 
 from holobind import explanation
 from holobind._columns import as_list, as_texts
+from holobind._processes import ALONE, Processes
 from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback, RowIndex
 from holobind.calibration import N_CONTEXT, Calibration, calibrate, n_candidates
 from holobind.codebooks.ranking import merge_top_k
@@ -100,17 +101,21 @@ class LabelPredictions:
         exclude: Iterable[Label] = (),
         only: Iterable[Label] | None = None,
         distributed: bool = False,
+        processes: Processes = ALONE,
         on_progress: ProgressCallback | None = None,
         calibrated: bool = True,
     ) -> Ranking:
-        """The k best labels of each row with their scores and calibrated probabilities, as `top_k`."""
+        """The k best labels of each row with their scores and calibrated probabilities, as `top_k`.
+
+        processes   that call it together, with the same model and rows: each ranks some of the batches
+        """
         allowed = allowed_labels(self.n_labels, self.label_names, exclude, only, self.allowed)
         n_allowed = self.n_labels if allowed is None else int(allowed.sum())
         if not 1 <= k <= n_allowed:
             raise OptionError(f"k must be from 1 to the number of labels, {n_allowed}; got {k}")
         examples = self.examples(inputs)
         n, width = len(examples), min(N_CONTEXT, self.n_labels)
-        scores, ids, context = np.empty((n, k), np.float32), np.empty((n, k), np.int64), np.empty((n, width))
+        scores, ids, context = np.zeros((n, k), np.float32), np.zeros((n, k), np.int64), np.zeros((n, width))
         mask = None if allowed is None else torch.from_numpy(allowed)
         if mask is not None and self._label_order is not None:
             mask = mask[self._label_order.cpu()]
@@ -125,9 +130,12 @@ class LabelPredictions:
                 order = self._label_order
                 return found if order is None else found._replace(labels=order[found.labels])
 
-        for index, found in self.map_outputs(examples, best, on_progress, parallel=not distributed):
+        outputs = self.map_outputs(examples, best, on_progress, parallel=not distributed, processes=processes)
+        for index, found in outputs:
             scores[index], ids[index] = found.scores.float().cpu().numpy(), found.labels.cpu().numpy()
             context[index] = found.best.float().cpu().numpy()
+        for array in (scores, ids, context):
+            processes.sum(array)  # rows of others are 0
         calibration = self.calibration if calibrated else None
         return Ranking(scores, ids, None if calibration is None else calibration(scores, context))
 

@@ -239,6 +239,9 @@ def main():
     made = hb.learn(split, hb.ModelConfig())
     save_file(weights(made), place / f"solved.{rank}.safetensors")
     found["evaluation"] = [made.evaluate(split, distributed=yes).as_json() for yes in (False, True)]
+    found["evaluation of shared rows"] = made.evaluate(split, processes=processes).as_json()
+    alone, shared = made.rank(split.X, 5), made.rank(split.X, 5, processes=processes)
+    found["shared ranking"] = [bool((one == other).all()) for one, other in zip(alone, shared, strict=True)]
     (place / f"{rank}.json").write_text(json.dumps(found))
 
 

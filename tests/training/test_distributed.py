@@ -129,6 +129,12 @@ def test_distributed_top_k_is_that_of_one_process(found):
         assert alone == together
 
 
+def test_processes_that_share_the_rows_of_a_ranking_all_have_that_of_one_process(found):
+    for each in found:
+        assert each["shared ranking"] == [True, True, True]
+        assert each["evaluation of shared rows"] == each["evaluation"][0]
+
+
 def test_processes_solve_the_closed_form_of_one(place):
     one, other = both(place, "solved")
     assert same(one, other)

@@ -104,6 +104,7 @@ def train(
         holobind train large --no-text --memory 2GB
     """
     import holobind as hb
+    from holobind._processes import ALONE, joined
     from holobind.cli import plots
     from holobind.cli.describe import file_size, metric_summary, notes, summary, validation, validation_text
     from holobind.data.formats import input_files, training_table
@@ -186,6 +187,11 @@ def train(
             raise interrupted(
                 f"stopped; {checkpoint} holds the run: repeat the command with --resume to continue"
             ) from stopped
+        # All processes that solved the closed form have its model; they share the test rows.
+        processes = joined() if config.closed_form else ALONE
+        evaluation = None
+        if dataset.test is not None and (first_process() or processes.size > 1):
+            evaluation = model.evaluate(dataset.test, dataset=dataset.name, processes=processes, on_progress=report)
         if not first_process():
             return
         # Not before: an error is one line.
@@ -193,9 +199,7 @@ def train(
             flags = ", ".join(OPTIONS[name].flag for name in unused)
             trained = "solved in closed form" if config.closed_form else f"a {config.network} network"
             typer.echo(f"holobind: this model is {trained} with a {config.head} head: no effect of {flags}", err=True)
-        evaluation = None
-        if dataset.test is not None:
-            evaluation = model.evaluate(dataset.test, dataset=dataset.name, on_progress=report)
+        if evaluation is not None:
             model.metadata["test"] = evaluation.as_json()
         report(f"writing {out}", 0.0)
         model.save(out)

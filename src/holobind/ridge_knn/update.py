@@ -52,7 +52,7 @@ from holobind.ridge_knn.update_state import CONSTANT_FEATURE, UpdateState
 
 ONE_HOT_TOLERANCE = 1e-6  # relative residual of each column of the fit
 ORBIT_TOLERANCE = 1e-5  # the same in an orbit: errors of all columns add up in the scores of frequent labels
-CHANGE_FACTOR = 30  # of these tolerances, for changes, which are much smaller than the solution
+CHANGE_FACTOR = 100  # of these tolerances, for changes, which are much smaller than the solution
 ORBIT_REFINEMENTS = 2  # solutions for the residual in turn, because the residual of the first is rounded
 REWEIGH_FACTOR = 4
 MAX_TARGET_BYTES = 1 << 26  # of the targets of some rows
