@@ -5,10 +5,10 @@ order. Arrays go through torch.distributed, which Lightning Fabric has set up be
 function returns the same values in every process, to the bit.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from holobind.errors import HolobindError, ProcessError
 
 Array = NDArray[Any]
+Task = TypeVar("Task")
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,16 @@ class Processes:
     def takes(self, task: int) -> bool:
         """Whether this process does a task; tasks are dealt out in turn."""
         return task % self.size == self.rank
+
+    def balanced(self, tasks: Sequence[Task], sizes: Sequence[float]) -> list[Task]:
+        """The tasks of this process, largest first: each task goes to the process that has least to do so far."""
+        loads, own = [0.0] * self.size, []
+        for i in sorted(range(len(tasks)), key=lambda i: -sizes[i]):
+            rank = loads.index(min(loads))
+            loads[rank] += sizes[i]
+            if rank == self.rank:
+                own.append(tasks[i])
+        return own
 
     def sum(self, array: Array) -> Array:
         """The sum of all processes' arrays of one shape, in place."""

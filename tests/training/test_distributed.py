@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 import holobind as hb
+from holobind._processes import Processes
 
 SCRIPT = Path(__file__).parents[1] / "helpers" / "distributed.py"
 
@@ -171,3 +172,14 @@ def test_a_process_that_dies_ends_the_run_in_one_line_and_leaves_no_file(tmp_pat
 def test_distributed_top_k_works_in_a_single_process():
     for _, made, X in scored():
         assert torch.equal(*(torch.from_numpy(made.top_k(X, 7, distributed=yes)[1]) for yes in (False, True)))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_balanced_tasks_are_each_done_once_and_loads_differ_by_at_most_the_largest_task(size):
+    sizes = [9, 1, 4, 4, 7, 2, 2, 5, 1, 30]
+    shares = [Processes(rank, size).balanced(range(10), sizes) for rank in range(size)]
+    assert sorted(task for share in shares for task in share) == list(range(10))
+    loads = [sum(sizes[task] for task in share) for share in shares]
+    assert max(loads) - min(loads) <= max(sizes)
+    if size == 2:
+        assert sorted(loads) == [32, 33]

@@ -74,9 +74,7 @@ def fit_label_tree(
         for step in (len(groups) if parent else _even_step(len(groups), ROOT_TASK_CHILDREN),)
         for first in range(0, len(groups), step)
     ]
-    # Tasks are dealt out by their sizes, so that all processes have as much to do.
-    order = np.argsort([-task_size for task_size in _sizes(tasks, parents, rows_of_label)], kind="stable").tolist()
-    own = [tasks[i] for place, i in enumerate(order) if processes.takes(place)]
+    own = processes.balanced(tasks, _sizes(tasks, parents, rows_of_label))
     results: list[list[tuple[int, Entries]]] = [[] for _ in parents]
 
     def fit(task: Task) -> tuple[Task, Entries]:
