@@ -174,6 +174,7 @@ def _write_models(folder: Path, dataset: Any) -> None:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     import holobind as hb
+    from holobind.data.csr import widen
     from holobind.data.vectorizers import SklearnFeatures
     from holobind.training.config import split_options
 
@@ -197,7 +198,13 @@ def _write_models(folder: Path, dataset: Any) -> None:
         folder / "sklearn.model"
     )
     hb.learn(hb.data.synthetic("delicious", scale=0.2).train).save(folder / "forest.model")
-    kinds = {"calibration": "ridge_knn", "label_trees": "trees", "vectorizer": "sklearn", "encoder": "encoder"}
+    names = [*dataset.label_names, "read number1", "join b"]  # the last two have a text and no row
+    with_texts = replace(dataset.train, Y=widen(dataset.train.Y, len(names)))
+    hb.learn(with_texts, label_names=names, tfidf=dataset.tfidf, label_texts=[[name] for name in names]).save(
+        folder / "label_text.model"
+    )
+    kinds = {"label_text": "label_text"}
+    kinds |= {"calibration": "ridge_knn", "label_trees": "trees", "vectorizer": "sklearn", "encoder": "encoder"}
     for part, name in kinds.items():
         if part.encode() not in (folder / f"{name}.model").read_bytes()[: 1 << 16]:
             raise RuntimeError(f"the example {name}.model has no {part}")
@@ -425,7 +432,7 @@ def _read_embeddings(path: Path) -> None:
             _embeddings_path(digest).with_name(f"{digest}.sqlite{suffix}").unlink(missing_ok=True)
 
 
-MODELS = ("ridge_knn", "ridge", "trees", "sklearn", "encoder", "fc", "cnn", "lstm", "linear", "forest")
+MODELS = ("ridge_knn", "ridge", "trees", "sklearn", "encoder", "label_text", "fc", "cnn", "lstm", "linear", "forest")
 DATA = (
     *("data.jsonl", "data.tsv", "data.txt", "data.svm", "data.txt.bz2", "data.txt.xz", "data.csv", "data.ft"),
     *("data.parquet", "delta.parquet", "data.arrow", "packed.arrow", "stream.arrow", "annif.tsv"),
