@@ -114,3 +114,15 @@ def test_bound_and_expanded_orbits_have_spectra_of_their_own():
     for other in (codebook.bind(key), codebook.expand_to(2 * D), hb.OrbitCodebook(D + 1, D, seed=1)):
         total = sums(other, v, torch.zeros(16, 1), torch.zeros(16, 1, dtype=torch.long))
         assert torch.equal(other.top_k(v, 3)[1], full_sort(total, 3))
+
+
+def test_raised_scores_that_are_not_finite_or_of_other_shapes_go_the_other_way():
+    codebook, v = hb.OrbitCodebook(5000, 1024), torch.randn(20, 1024, generator=torch.Generator().manual_seed(0))
+    values, labels = torch.ones(20, 2), torch.tensor([[7, 4000]]).repeat(20, 1)
+    assert codebook.raised_top_k(v, 5, values, labels) is not None
+    assert codebook.raised_top_k(v, 5, values[:19], labels[:19]) is None
+    assert codebook.raised_top_k(v, 5, values[:, :1], labels) is None
+    for bad in (torch.nan, torch.inf, -torch.inf):
+        assert codebook.raised_top_k(v, 5, values * bad, labels) is None
+    backwards = codebook.raised_top_k(v, 5, values, labels.flip(1))
+    assert int(backwards[1].min()) >= 0 and int(backwards[1].max()) < 5000

@@ -55,7 +55,7 @@ def orbit_top_k(
     Shapes: (n, d // 2 + 1) complex, spectra of ceil(n_labels / d) bases, 2 x (n, m) -> 2 x (n, k)
     """
     parts = torch.view_as_real(query.contiguous()).numpy()
-    best, ids = np.empty((len(parts), k), np.float32), np.empty((len(parts), k), np.int64)
+    best, ids = np.full((len(parts), k), -np.inf, np.float32), np.zeros((len(parts), k), np.int64)
 
     def rank(first: int, last: int) -> None:
         rows = slice(first, last)
@@ -92,7 +92,7 @@ def _top_k(  # type: ignore[no-untyped-def]
                 for lane in range(n):
                     at, row_labels, row_values = next_added[lane], labels[top + lane], values[top + lane]
                     while at < len(row_labels) and row_labels[at] < last:
-                        if row_labels[at] >= 0:
+                        if row_labels[at] >= first:  # also where a caller's labels do not ascend
                             scores[(row_labels[at] - first) * LANES + lane] += row_values[at]
                         at += 1
                     next_added[lane] = at

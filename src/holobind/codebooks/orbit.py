@@ -213,7 +213,9 @@ class OrbitCodebook(Codebook):
     ) -> tuple[Tensor, Tensor] | None:
         first, last = only or (0, self.n_labels)
         fits = v.ndim == 2 and v.shape[1] == self.dim and 1 <= k <= self.n_labels and first % self.dim == 0
-        if not (fits and 0 <= first < last <= self.n_labels and labels.is_cpu and self._has_compiled_top_k(v, k)):
+        fits = fits and labels.is_cpu and labels.ndim == 2 and labels.shape == values.shape and len(labels) == len(v)
+        fits = fits and bool((values.detach().abs() < MAX_COMPILED_VALUE).all())
+        if not (fits and 0 <= first < last <= self.n_labels and self._has_compiled_top_k(v, k)):
             return None  # `top_k` raises errors
         self._verify()
         k = min(k, last - first)
