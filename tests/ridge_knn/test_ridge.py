@@ -90,6 +90,21 @@ def test_weights_repeat_rows_and_scale_labels(method, dim, seed):
     assert_close_to(found.weights, copied.weights.numpy())
 
 
+@each_method
+@pytest.mark.parametrize(
+    "codebook", [hb.OrbitCodebook(12, 5), hb.OrbitCodebook(12, 16), hb.RandomCodebook(12, 7)], ids=repr
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_target_of_a_rejected_label_is_minus_its_vector(method, codebook, weighted):
+    X, Y = problem()
+    draw = np.random.default_rng(1)
+    rejected = csr_array(((draw.random(Y.shape) < 0.2) & (Y.toarray() == 0)).astype(np.float32))
+    label_weights = draw.uniform(0.5, 2, 12) if weighted else None
+    found = ridge(X, Y, codebook, 0.5, rejected=rejected, label_weights=label_weights, **method)
+    wanted = by_normal_equations(X, Y - rejected, label_vectors(codebook), 0.5, label_weights=label_weights)
+    assert_close_to(found.weights, wanted)
+
+
 @settings(max_examples=10)
 @given(seed=seeds)
 def test_with_orthonormal_label_vectors_it_is_one_versus_rest_ridge(seed):

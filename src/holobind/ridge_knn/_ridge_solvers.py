@@ -34,6 +34,7 @@ class RidgeProblem:
     The targets have d columns, or where L <= d the L columns of Y; `columns` is their number. Several processes solve
     for a share of the columns each, `own_columns`.
 
+    Y              1 for a label of a row, -1 for one that was rejected for it
     row_roots      square roots of the rows' weights, or None; rows with 0 are not part of the problem
     label_values   label weights, or None
     constant       value of the constant feature, which comes last; 0 for none
@@ -83,8 +84,7 @@ class RidgeProblem:
         if self.targets_are_labels:
             return np.asarray(Y.toarray(), np.float32)
         labels, offsets = (torch.from_numpy(array.astype(np.int64)) for array in (Y.indices, Y.indptr[:-1]))
-        weights = None if self.label_values is None else torch.from_numpy(np.asarray(Y.data, np.float32))
-        return self.codebook.encode(labels, offsets, weights).detach().numpy()
+        return self.codebook.encode(labels, offsets, torch.from_numpy(np.array(Y.data, np.float32))).detach().numpy()
 
     def right_side(self, start: int, width: int) -> FloatArray:
         """Columns of X'T, or of T for the dual; columns after the last are 0.  Shapes: -> (unknowns, width)"""
@@ -116,10 +116,10 @@ class RidgeProblem:
         if not (has_slices or self.targets_are_labels):
             out += self.targets(np.arange(first, last))[:, start:end]
             return
-        indptr, labels, _ = row_range(self.Y, first, last)
+        indptr, labels, values = row_range(self.Y, first, last)
         low = int(indptr[0])
-        labels = labels[low : int(indptr[-1])]
-        values = np.ones(len(labels), np.float32) if self.label_values is None else self.label_values[labels]
+        labels, values = labels[low : int(indptr[-1])], values[low : int(indptr[-1])]
+        values = values * (np.float32(1) if self.label_values is None else self.label_values[labels])
         if self.targets_are_labels or not isinstance(self.codebook, OrbitCodebook):
             wanted = np.flatnonzero((labels >= start) & (labels < end))
             row = np.repeat(np.arange(last - first), np.diff(indptr))

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from holobind._checks import one_of, positive
@@ -125,6 +126,7 @@ def solve_ridge(
     bias: float = 0.3,
     weights: FloatArray | None = None,
     label_weights: FloatArray | None = None,
+    rejected: CsrArray | None = None,
     tolerance: float | None = DEFAULT_TOLERANCE,
     max_iterations: int = 100,
     system: str | None = None,
@@ -148,6 +150,7 @@ def solve_ridge(
 
     bias            value of a constant feature of every row, as a fraction of the root mean square of the rows' norms.
                     It is penalised like the others; 0 for none.
+    rejected        labels whose targets are minus those of present ones
     tolerance       relative residual at which conjugate gradients stop for a column. P@1 and P@5 have stopped changing
                     before 0.05 on most data; comparisons with other solvers want 1e-5. None: start at 0.3, and go on
                     while held-out rows gain.
@@ -167,12 +170,14 @@ def solve_ridge(
     The arrays of X may be mapped from a file. Rows of weight 0 are not copied, but skipped. The number of threads
     (torch's) changes the result only where the system is factored, and there by rounding.
 
-    Shapes: X (n, f), Y (n, L), weights (n), label_weights (L), groups (n) -> W (f, d), bias (d)
+    Shapes: X (n, f), Y and rejected (n, L), weights (n), label_weights (L), groups (n) -> W (f, d), bias (d)
     """
     started = time.perf_counter()
     _check_options(l2, bias, tolerance, max_iterations, system, memory)
     groups = _check_groups(groups, X.shape[0], weights)
     X, Y, row_roots, label_values = _check_data(X, Y, codebook, weights, label_weights)
+    if rejected is not None:
+        Y = csr_array(Y - binary_labels(checked_csr(rejected, "solve_ridge: rejected", Y.shape[1])))
     report = on_progress or (lambda *_: None)
     n_rows = X.shape[0] if row_roots is None else int(np.count_nonzero(row_roots))
     shard_rows = X_BYTES * int(X.indptr[-1]) > memory if shard_rows is None else shard_rows
