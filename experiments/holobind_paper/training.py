@@ -131,7 +131,9 @@ def pick(
         if only or not quick or source.published or source.rows <= MAX_ROWS_OF_QUICK_DATASETS
     ]
     if not only:
-        listed = [source for source in sources if source.name in among or (source.published and source.labels >= min_labels)]
+        listed = [
+            source for source in sources if source.name in among or (source.published and source.labels >= min_labels)
+        ]
         sources = listed or [source for source in sources if source.name == fallback]
     return sources[:MAX_QUICK_DATASETS] if quick else sources
 
