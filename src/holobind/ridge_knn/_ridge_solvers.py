@@ -9,7 +9,7 @@ from scipy.sparse import csr_array, diags_array
 from torch import Tensor
 
 from holobind._processes import ALONE, Processes
-from holobind._threads import threaded
+from holobind._threads import task_threads, threaded
 from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback, RowIndex
 from holobind.codebooks import Codebook, OrbitCodebook
 from holobind.data.csr import release_pages, row_range, take_rows
@@ -351,7 +351,7 @@ class ConjugateGradientSolver:
         """
         diagonal = operator.squares() + np.float32(l2)
         together = p.shard_rows and p.processes.size > 1
-        n_threads = torch.get_num_threads()
+        n_threads = task_threads()
         n_blocks = 1 if together else n_threads  # that are solved at a time
         own = -(-p.columns // p.processes.size)  # every process takes the same number of blocks of the same width
         block_bytes = solution.itemsize * (CG_VECTORS + (2 if together else 0)) * p.n_unknowns
@@ -377,7 +377,10 @@ class ConjugateGradientSolver:
             W[:, : block.shape[1]] = block
             B[:, block.shape[1] :] = 0  # a column of the next process
             any_active = p.processes.any if together else bool
-            result = conjugate_gradients(operator, B, W, diagonal, l2, self.max_iterations, tolerance, any_active)
+            shrinks = not together and not self.uses_gram  # dense products depend on the width by rounding
+            result = conjugate_gradients(
+                operator, B, W, diagonal, l2, self.max_iterations, tolerance, any_active, shrinks
+            )
             block[:] = W[:, : block.shape[1]]
             self.checkpoint.save_block(block_name, W, result)
             return result

@@ -73,6 +73,7 @@ class RidgeSteps:
         start: RidgeSolution | None = None,
         overwrite_start: bool = False,
         groups: IntArray | None = None,
+        search_only: bool = False,
         stage: str = "solve",
     ) -> RidgeSolution:
         """Solve with some of the rows, which are not copied, or with all."""
@@ -88,6 +89,7 @@ class RidgeSteps:
             weights=weights,
             label_weights=rare_label_weights(column_counts(Y, rows), self.rare_label_boost),
             tolerance=tolerance,
+            search_only=search_only,
             memory=self.memory,
             seed=self.seed,
             groups=groups,
@@ -117,7 +119,9 @@ class RidgeSteps:
         codebook = OrbitCodebook(n_labels, L2_SEARCH_DIM, self.seed) if narrow else self.codebook
 
         def compute() -> Search:
-            solution = self.solve(X, Y, l2, rows=rows, codebook=codebook, groups=groups, stage="search")
+            solution = self.solve(
+                X, Y, l2, rows=rows, codebook=codebook, groups=groups, search_only=True, stage="search"
+            )
             return Search(solution.steps, solution.validation)
 
         return self.checkpoint.step("search", compute, Search.pack, Search.unpack, replaces_blocks=True)
