@@ -195,7 +195,7 @@ class ModelConfig:
         None,
         FLAG,
         CLOSED_FORM,
-        "Keep exact weights in the model, 2 bytes each, so that `holobind update` and `holobind forget` take less time. "
+        "Keep exact weights in the model, 2 bytes each, so that `holobind update` and `holobind forget` are faster. "
         "--no-update: the model refuses them.",
         "no weights; an update solves the regression again, where weights are at most 16.8 million and knn_weight is "
         "not 0",
