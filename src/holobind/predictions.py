@@ -52,6 +52,7 @@ class LabelPredictions:
         frequencies: Frequencies
         n_labels: int
         examples: Callable[[Inputs], Examples]
+        outputs: Callable[[Examples, RowIndex], Tensor]
         scorer: Callable[[Examples, RowIndex], Scorer]
         scores: Callable[[Inputs], FloatArray]
         map_outputs: Callable[..., Any]
@@ -227,7 +228,7 @@ class LabelPredictions:
         assert self.label_text is not None
         row = np.zeros(1, np.intp)
         with torch.inference_mode():
-            h, scorer = self.network.predict_rows(examples, row), self.scorer(examples, row)
+            h, scorer = self.outputs(examples, row), self.scorer(examples, row)
             scores, labels = (each.cpu().numpy() for each in scorer.top_k(h, min(N_BEST_LABELS, self.n_labels)))
         rows = examples.text_rows.take(row)
         values, raised = self.label_text.added(rows, scores, labels, self.frequencies.counts, scorer, h)
