@@ -15,6 +15,7 @@ A network that reads tokens alone has its neighbours in the bag of its tokens.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -133,7 +134,7 @@ class ExtraScores(FixedDtypeModule):
         self._forget_tables()
 
     def _forget_tables(self) -> None:
-        self._search: Callable[[CsrArray], CsrArray] | None = None
+        self._vote_tables: tuple[KnnSearch, CsrArray] | None = None
         self._residual_tables: tuple[tuple[int, ...], LinearEncoder, KnnSearch] | None = None
 
     @classmethod
@@ -186,7 +187,7 @@ class ExtraScores(FixedDtypeModule):
         if self.adds_to_output:
             self.residual_tables(network, head, order)
         elif self.knn_weight:
-            self.vote_search()
+            self.vote_tables()
 
     def residual_tables(
         self, network: Network, head: Head, order: IntArray | None = None
@@ -219,18 +220,21 @@ class ExtraScores(FixedDtypeModule):
         X = normalise_rows(checked_csr(X, "X", self.n_features))
         terms: list[CsrArray] = []
         if self.knn_weight and not self.residuals:
-            terms.append(csr_array(self.vote_search()(X) * np.float32(self.knn_weight)))
+            search, weighted = self.vote_tables()
+            votes = sum_votes(search(X), weighted, self.similarity_power)
+            terms.append(csr_array(votes * np.float32(self.knn_weight)))
         if self.label_trees:
             found = unpadded(*search_trees(self.trees(), X), self.n_labels)
             terms.append(csr_array(found * np.float32(self.tree_weight)))
         return padded(canonical_csr(terms[0] + terms[1] if len(terms) == 2 else terms[0]))
 
-    def vote_search(self) -> Callable[[CsrArray], CsrArray]:
-        """The search for neighbours that vote, built once: from rows of norm 1 to the votes for labels."""
-        if self._search is None:
+    def vote_tables(self) -> tuple[KnnSearch, CsrArray]:
+        """The search for neighbours of rows of norm 1, and what each training row votes, built once."""
+        if self._vote_tables is None:
             X, Y = self.training_rows()
-            self._search = votes(X, Y, self.idf_power, self.similarity_power, self.rare_label_boost)
-        return self._search
+            index = KnnIndex(X, idf_weights(column_counts(X), X.shape[0], self.idf_power))
+            self._vote_tables = partial(index.search, k=N_NEIGHBOURS), weighted_labels(Y, self.rare_label_boost)
+        return self._vote_tables
 
     def trees(self) -> list[LabelTree]:
         """The label trees."""
@@ -306,7 +310,7 @@ class ExtraScores(FixedDtypeModule):
         self._forget_tables()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_search": None, "_residual_tables": None}  # copies and pickles build their own
+        return self.__dict__ | {"_vote_tables": None, "_residual_tables": None}  # copies and pickles build their own
 
 
 def solved_path(network: Network, head: Head) -> tuple[Tensor, Tensor]:
@@ -326,18 +330,6 @@ def solved_path(network: Network, head: Head) -> tuple[Tensor, Tensor]:
 def _version(tensor: Tensor) -> int:
     """How often a tensor was changed in place; tensors of inference mode do not count it."""
     return 0 if tensor.is_inference() else tensor._version
-
-
-def votes(
-    X: CsrArray, Y: CsrArray, idf_power: float, similarity_power: float, rare_label_boost: float
-) -> Callable[[CsrArray], CsrArray]:
-    """A function from rows of norm 1 to the votes of their neighbours in X for labels.
-
-    Shapes: (n, f), (n, L); the function: (m, f) -> sparse (m, L)
-    """
-    index = KnnIndex(X, idf_weights(column_counts(X), X.shape[0], idf_power))
-    weighted = weighted_labels(Y, rare_label_boost)
-    return lambda rows: sum_votes(index.search(rows, N_NEIGHBOURS), weighted, similarity_power)
 
 
 def weighted_labels(Y: CsrArray, rare_label_boost: float) -> CsrArray:
