@@ -8,9 +8,9 @@ from torch.testing import assert_close
 
 import holobind as hb
 from holobind.data import Split
-from holobind.data.csr import normalise_rows
+from holobind.data.csr import column_counts, idf_weights, normalise_rows
 from holobind.errors import FileError, OptionError
-from holobind.ridge_knn import rare_label_weights, solve_ridge
+from holobind.ridge_knn import KnnIndex, rare_label_weights, solve_ridge
 from holobind.training import partial_fit
 
 
@@ -102,7 +102,7 @@ def test_rows_of_an_update_are_neighbours(split):
 
 
 def residual_output_by_definition(model, x):
-    """The network's output plus the weighted mean of t_i - (x_i W + b) over the 30 nearest rows, in float64."""
+    """The network's output, and the weighted mean of t_i - (x_i W + b) over the 30 nearest rows, in float64."""
     extra = model.extra_scores
     X, Y = (A.toarray().astype(np.float64) for A in extra.training_rows())
     W, b = (tensor.detach().double().numpy() for tensor in model.network.linear_path())
@@ -110,26 +110,25 @@ def residual_output_by_definition(model, x):
     T = Y * (counts.max() / np.maximum(counts, 1)) ** extra.rare_label_boost
     order = np.arange(model.n_labels) if model.label_order is None else model.label_order
     T = T[:, order] @ model.head.codebook.vectors(torch.arange(model.n_labels)).double().numpy()
-    idf = np.log((1 + len(X)) / (1 + (X > 0).sum(0))) ** extra.idf_power
-    rows, query = X * idf, x * idf
-    cosines = (rows @ query) / (np.linalg.norm(rows, axis=1) * np.linalg.norm(query))
-    nearest = np.argsort(-cosines, kind="stable")[:30]
-    w = np.maximum(cosines[nearest], 0) ** extra.similarity_power
+    rows = extra.training_rows()[0]
+    index = KnnIndex(rows, idf_weights(column_counts(rows), len(X), extra.idf_power))  # which has tests of its own
+    cosines, nearest = (found[0] for found in index.search(normalise_rows(csr_array(x[None], dtype=np.float32)), 30))
+    w = cosines.astype(np.float64) ** extra.similarity_power
     output = model.network(model.examples(x[None]).batch(np.zeros(1, np.intp)))[0].detach().double().numpy()
-    return output + extra.knn_weight * (w / w.sum()) @ (T - X @ W - b)[nearest]
+    return np.stack([output, extra.knn_weight * (w / w.sum()) @ (T - X @ W - b)[nearest]])
 
 
 @pytest.mark.parametrize("codebook", ["orbit", "random"])
 @pytest.mark.parametrize("dim", [32, 96])
 def test_neighbours_add_the_mean_residual_of_the_linear_path(codebook, dim):
-    """30 training rows, so that all are neighbours: the search rounds cosines and may choose others among many."""
-    split = linear_data(30, 3)
-    config = hb.ModelConfig(network="fc", hidden=(8,), dim=dim, codebook=codebook, knn_weight=0.8)
+    split = linear_data(60, 3)
+    config = hb.ModelConfig(network="fc", hidden=(8,), dim=dim, codebook=codebook, knn_weight=2.0)
     model = hb.learn(split, config, hb.TrainConfig(epochs=2))
+    model.extra_scores.similarity_power = 2.0
     new = linear_data(5, 4).X
     found = model.outputs(model.examples(new), np.arange(5)).detach().numpy()
-    expected = np.stack([residual_output_by_definition(model, x) for x in new.toarray().astype(np.float64)])
-    np.testing.assert_allclose(found, expected, atol=0.02 * np.abs(expected).max())
+    parts = np.stack([residual_output_by_definition(model, x) for x in new.toarray().astype(np.float64)], 1)
+    np.testing.assert_allclose(found, parts.sum(0), atol=0.02 * np.abs(parts[1]).max())  # residuals have eight bits
     scores = model.head.codebook.scores(torch.from_numpy(found)).numpy()
     if model.label_order is not None:
         scores = scores[:, np.argsort(model.label_order)]

@@ -174,8 +174,8 @@ class ModelConfig:
         number(0, MAX_KNN_WEIGHT),
         CLOSED_FORM,
         "Weight of the mean residual of the 30 nearest training rows; of networks that are trained with another loss "
-        "than squares, of the votes of these rows for their labels. 0 stores no training rows, and the closed form then "
-        "fits no trees.",
+        "than squares, of the votes of these rows for their labels. 0 stores no training rows, and the closed form "
+        "then fits no trees.",
         "chosen on held-out rows; 0 for trained networks with another loss than squares",
     )
     rare_label_boost: float = option(
