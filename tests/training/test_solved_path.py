@@ -128,7 +128,8 @@ def test_neighbours_add_the_mean_residual_of_the_linear_path(codebook, dim):
     new = linear_data(5, 4).X
     found = model.outputs(model.examples(new), np.arange(5)).detach().numpy()
     parts = np.stack([residual_output_by_definition(model, x) for x in new.toarray().astype(np.float64)], 1)
-    np.testing.assert_allclose(found, parts.sum(0), atol=0.02 * np.abs(parts[1]).max())  # residuals have eight bits
+    # Weights and residuals have eight bits, and a residual is several times as large as the mean of 30.
+    np.testing.assert_allclose(found, parts.sum(0), atol=0.07 * np.abs(parts[1]).max())
     scores = model.head.codebook.scores(torch.from_numpy(found)).numpy()
     if model.label_order is not None:
         scores = scores[:, np.argsort(model.label_order)]
