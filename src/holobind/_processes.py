@@ -126,7 +126,7 @@ class Processes:
         with connected():
             dist.all_to_all_single(received, sent, sizes, [part.size for part in parts])
         cuts = np.split(received.numpy(), np.cumsum(sizes)[:-1])
-        return [cut.reshape(shape) for cut, shape in zip(cuts, shapes.tolist(), strict=True)]
+        return [cut.reshape(tuple(shape)) for cut, shape in zip(cuts, shapes, strict=True)]
 
     def exchange(self, array: Array, work: Callable[[Array], Array]) -> Array:
         """The sum over all processes of their `work` on this process's array.

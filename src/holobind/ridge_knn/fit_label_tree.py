@@ -28,6 +28,7 @@ ROOT_TASK_CHILDREN = 32  # classifiers of the root that one task fits, at most
 Task = tuple[int, int, int]  # a parent, and the first and last of its children
 # Features and their numbers of weights, children and levels of all weights by feature, and the children's scales and
 # biases
+Weights = tuple[IntArray, NDArray[np.uint8], NDArray[np.int8]]  # features, children and levels
 Entries = tuple[IntArray, IntArray, NDArray[np.uint8], NDArray[np.int8], FloatArray, FloatArray]
 ENTRY_DTYPES = (np.int32, np.int32, np.uint8, np.int8, np.float32, np.float32)
 
@@ -159,7 +160,9 @@ class _NodeFitter:
         position = self.scratch.position
         position[rows] = np.arange(len(rows))
         width = max(8, min(BLOCK_CHILDREN, MAX_BLOCK_BYTES // (5 * len(rows))))
-        weights, scales, biases = [], [], []
+        weights: list[Weights] = []
+        scales: list[FloatArray] = []
+        biases: list[FloatArray] = []
         step = _even_step(n_children, width)
         for start in range(first, last, step):
             block = children[start : min(start + step, last)]
@@ -171,9 +174,9 @@ class _NodeFitter:
             settings = np.float32(COST), np.float32(TOLERANCE), MAX_EPOCHS, self.seed + MAX_CHILDREN * parent + start
             fit_squared_hinges(indptr, ids, values, signs, *settings, W, alpha)
             of_block = _entries(W[:, : len(block)], features, start)
-            weights.append(of_block[:3])
-            scales.append(of_block[3])
-            biases.append(of_block[4])
+            weights.append(of_block[0])
+            scales.append(of_block[1])
+            biases.append(of_block[2])
         return *_by_feature(weights), np.concatenate(scales), np.concatenate(biases)
 
     def _rows(self, labels: Group) -> NDArray[np.int64]:
@@ -187,10 +190,8 @@ def _even_step(n: int, most: int) -> int:
     return -(-n // -(-n // most))
 
 
-def _entries(
-    W: FloatArray, features: IntArray, first: int
-) -> tuple[IntArray, NDArray[np.uint8], NDArray[np.int8], FloatArray, FloatArray]:
-    """Features, children and levels of the weights of the children from `first` on, and their scales and biases.
+def _entries(W: FloatArray, features: IntArray, first: int) -> tuple[Weights, FloatArray, FloatArray]:
+    """The weights of the children from `first` on, their scales and biases.
 
     Shapes: W (f + 1, k), features (f)
     """
@@ -198,12 +199,12 @@ def _entries(
     scales = np.maximum(np.abs(W).max(0, initial=0) / 127, 1e-4).astype(np.float16).astype(np.float32)
     by_feature, child = np.nonzero(np.abs(W) >= MIN_WEIGHT)
     levels = np.rint(W[by_feature, child] / scales[child]).clip(-127, 127).astype(np.int8)
-    return features[by_feature], (child + first).astype(np.uint8), levels, scales, biases
+    return (features[by_feature], (child + first).astype(np.uint8), levels), scales, biases
 
 
-def _by_feature(parts: Sequence[tuple[IntArray, ...]]) -> tuple[IntArray, IntArray, IntArray, IntArray]:
-    """Features of weights, children and levels of several blocks of children as one, by ascending features."""
-    features, child, levels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+def _by_feature(parts: Sequence[Weights]) -> tuple[IntArray, IntArray, NDArray[np.uint8], NDArray[np.int8]]:
+    """The weights of several blocks of children as one, by ascending features: the first four arrays of `Entries`."""
+    features, child, levels = (np.concatenate([part[i] for part in parts]) for i in range(3))
     order = np.argsort(features, kind="stable")
     distinct, counts = np.unique(features, return_counts=True)
     return distinct, counts, child[order], levels[order]

@@ -14,7 +14,7 @@ from torch import Tensor
 from holobind._processes import ALONE, Processes
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.codebooks import Codebook, OrbitCodebook
-from holobind.data.csr import column_counts, take_rows
+from holobind.data.csr import column_counts, free_memory, take_rows
 from holobind.errors import OptionError
 from holobind.ridge_knn.encoder import rare_label_weights
 from holobind.ridge_knn.fit_checkpoint import NO_CHECKPOINT, FitCheckpoint, Stored
@@ -142,6 +142,7 @@ class RidgeSteps:
             # A forest has few features, and its leaves need all rows.
             stored = kept if stores_rows else kept[:0]
             rows = ShardedRows(X, Y, stored, self.processes if forest is None else ALONE)
+            free_memory(X)
             network = self.network(solution, rows.X, rows.Y, trial, forest)
             return held_out_outputs(network, rows, X_held, Y_held, with_knn)
 
@@ -186,6 +187,7 @@ class RidgeSteps:
             tree_weight=tree_weight,
             learning_on=state,
             seed=self.seed,
+            processes=self.processes,
         )
         network.max_table_bytes = self.memory // self.processes.size
         return network
