@@ -55,7 +55,7 @@ from holobind.ridge_knn.update_state import UpdateState
 # label and row, for each element of a leaf value, and for each leaf of a row.
 ENTRY_BYTES, LABEL_BYTES, ROW_BYTES, LEAF_VALUE_BYTES, LEAF_ID_BYTES = 64, 32, 64, 9, 40
 MAX_LABEL_TREES = 8
-WEIGHT_BLOCK_ROWS = 1 << 11  # of W, which are rotated and quantised at a time
+WEIGHT_BLOCK_ROWS = 1 << 9  # of W, which are rotated and quantised at a time
 MAX_FOUR_BIT_WEIGHTS = 1 << 21  # larger matrices get two bits a weight; smaller ones would lose 0.25 points by that
 
 WeightBlocks = Iterable[Tensor]
