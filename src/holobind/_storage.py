@@ -159,6 +159,7 @@ def _compress_all(tensors: dict[str, Tensor], processes: Processes) -> dict[str,
     best = [(i, STRATEGIES[int(lengths[i].argmin())]) for i in range(len(names))]
     own = [task for task in best if task in results]
     to_first = np.concatenate([np.empty(0, np.uint8), *(results[task] for task in own)])
+    results.clear()
     to_others = [to_first[:0]] * (processes.size - 1)
     received = np.concatenate(processes.swap([to_first, *to_others]))
     order = processes.concatenate(np.array([i for i, _ in own], np.int64))

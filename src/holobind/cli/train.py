@@ -194,6 +194,8 @@ def train(
         free_memory(dataset.train.X)
         if dataset.test is not None and (first_process() or processes.size > 1):
             evaluation = model.evaluate(dataset.test, dataset=dataset.name, processes=processes, on_progress=report)
+        model.network.release_tables()
+        free_memory(dataset.train.X)
         if not first_process():
             if processes.size > 1:
                 model.save(out, processes=processes)  # which compresses some of it

@@ -190,4 +190,6 @@ class RidgeSteps:
             processes=self.processes,
         )
         network.max_table_bytes = self.memory // self.processes.size
+        for tree in network.trees():
+            tree.table_share = self.processes.size
         return network

@@ -262,6 +262,11 @@ class RidgeKnn(FixedDtypeModule, Network):
             self._encoder = Encoder(self)
         return self._encoder
 
+    def release_tables(self) -> None:
+        self._encoder = None
+        for tree in self.trees():
+            tree.release()
+
     def training_rows(self) -> tuple[CsrArray, CsrArray]:
         """The stored training rows and label sets, in float32.  Shapes: -> (n, f), (n, L)"""
         n = self.n_training_rows
