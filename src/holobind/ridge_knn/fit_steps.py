@@ -191,5 +191,5 @@ class RidgeSteps:
         )
         network.max_table_bytes = self.memory // self.processes.size
         for tree in network.trees():
-            tree.table_share = self.processes.size
+            tree.uses_tables = self.processes.size == 1  # 0.1 GB each, for a few rows to evaluate
         return network

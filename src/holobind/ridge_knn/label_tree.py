@@ -98,7 +98,7 @@ class LabelTree(FixedDtypeModule):
             ("biases", parents + leaves - 1, torch.float16),
         ):
             self.register_buffer(name, torch.zeros(shape, dtype=dtype))
-        self.table_share = 1  # tables take MAX_TABLE_BYTES divided by it
+        self.uses_tables = True  # up to MAX_TABLE_BYTES; without, a search takes longer
         self._arrays: tuple[Any, ...] | None = None
 
     def config(self) -> dict[str, Any]:
@@ -225,17 +225,15 @@ class LabelTree(FixedDtypeModule):
 
     def _parents_with_tables(self) -> IntArray:
         """The parents for which a table says where each feature is: those of many features, as far as memory allows."""
-        if len(self.features) + len(self.entry_levels) > MAX_STORED:
+        if not self.uses_tables or len(self.features) + len(self.entry_levels) > MAX_STORED:
             return np.empty(0, np.int64)
         sizes = np.diff(self.feature_offsets.cpu().numpy())
-        largest = np.argsort(-sizes, kind="stable")[
-            : max(MAX_TABLE_BYTES // (4 * self.n_features * self.table_share), 0)
-        ]
+        largest = np.argsort(-sizes, kind="stable")[: max(MAX_TABLE_BYTES // (4 * self.n_features), 0)]
         return largest[sizes[largest] * TABLE_FACTOR >= self.n_features].astype(np.int64)
 
     def working_bytes(self) -> int:
         """The memory, at most, of the arrays that a search reads besides the tensors, and of making them."""
-        tables = min(MAX_TABLE_BYTES // self.table_share, 4 * TABLE_FACTOR * len(self.features))
+        tables = min(MAX_TABLE_BYTES, 4 * TABLE_FACTOR * len(self.features))
         entries = 24 * len(self.features) + (2 + DENSE_FACTOR) * len(self.entry_levels)
         return tables + entries + 4 * self.n_features + 8 * (3 * len(self.child_offsets) + len(self.scales))
 
