@@ -100,12 +100,14 @@ class RidgeSteps:
         )
 
     def label_tree(self, X: CsrArray, Y: CsrArray, seed: int, name: str) -> LabelTree:
-        return self.checkpoint.step(
+        tree = self.checkpoint.step(
             f"tree-{name}",
             lambda: fit_label_tree(X, Y, seed=seed, processes=self.processes, on_progress=self.on_progress),
             lambda tree: (tree.config(), tree.state_dict()),
             partial(LabelTree.of_tensors, X.shape[1], Y.shape[1]),
         )
+        tree.uses_tables = self.processes.size == 1  # which take 0.1 GB each, for a few rows to evaluate
+        return tree
 
     def search(self, X: CsrArray, Y: CsrArray, rows: RowIndex, l2: float | None, groups: IntArray | None) -> "Search":
         """Choose l2, if it is None, and the tolerance with a codebook of a smaller dim, if that saves time.
@@ -190,6 +192,4 @@ class RidgeSteps:
             processes=self.processes,
         )
         network.max_table_bytes = self.memory // self.processes.size
-        for tree in network.trees():
-            tree.uses_tables = self.processes.size == 1  # 0.1 GB each, for a few rows to evaluate
         return network
