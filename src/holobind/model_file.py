@@ -12,7 +12,7 @@ The file is a `_storage` file of kind "model". Its header:
     encoder    of a model with sentence embeddings beside these features: {"name", "digest", "dim", "weight"}
     tokenizer  of a text network: {"kind", "lowercase", "max_tokens", "merges": how many}
     label_text of a model with label texts: {"weights"}, and {"encoder"} as above where they have embeddings
-    extra_scores  of a trained network with votes of neighbours or label trees: the config of `ExtraScores`
+    extra_scores  of a trained network with neighbours or label trees: the config of `ExtraScores`
     calibration   where rows were held out: parameters of the probabilities (`calibration.Calibration`)
     metadata   how the model was made: data, options, metrics; any JSON. "timings" are not stored, so that a model
                that is trained again has the same bytes
@@ -63,6 +63,7 @@ from holobind.label_filter import Allowed
 from holobind.label_text import LabelText
 from holobind.networks import FC, AttentionLstm, Network, WideAndDeep, XmlCnn
 from holobind.ridge_knn import ExtraScores, RidgeKnn
+from holobind.ridge_knn.extra_scores import solved_path
 
 if TYPE_CHECKING:
     from holobind.data.encoder_features import EncoderFeatures
@@ -239,6 +240,8 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor], file_bytes: in
     if isinstance(network, RidgeKnn):
         _check_solved_for(network, head_config, n_labels)
     head = head_from_config(head_config, network.out_features, n_labels, groups["head"])
+    if extra is not None and extra.adds_to_output:
+        solved_path(network, head)
     if not isinstance(header["normalise"], bool) or not isinstance(header["metadata"], dict):
         raise FileError("its header has other types than it should")
     return {

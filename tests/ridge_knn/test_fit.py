@@ -256,7 +256,7 @@ def test_a_gain_counts_if_it_is_large_and_no_chance(better, worse, taken):
     before, after = right.repeat(400, 1), right.repeat(400, 1)
     before[:better], after[400 - worse :] = wrong, wrong
     validated = [
-        fit._Validated(KnnChoice(0.0, 2.0, 0.0, 0.0), outputs=[knn_choice.HeldOutOutputs(Y, v, {}, None, {})])
+        fit.Validated(KnnChoice(0.0, 2.0, 0.0, 0.0), outputs=[knn_choice.HeldOutOutputs(Y, v, {}, None, {})])
         for v in (before, after)
     ]
     assert fit._gains(codebook, *validated) == taken

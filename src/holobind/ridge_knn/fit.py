@@ -164,7 +164,7 @@ def fit_ridge_knn(
     elif update and processes.size > 1:
         raise OptionError("several processes cannot keep what an update needs; train in one process, or without update")
     ridge = RidgeSteps(codebook, rare_label_boost, seed, on_progress, memory, processes, checkpoint)
-    fitted = _Validated(KnnChoice(0.0, 2.0, 1.0 if knn_weight is None else knn_weight, 0.0))
+    fitted = Validated(KnnChoice(0.0, 2.0, 1.0 if knn_weight is None else knn_weight, 0.0))
     calibration: Calibration | None = None
     estimated: Estimate | None = None
     trees: list[LabelTree] = []
@@ -178,7 +178,7 @@ def fit_ridge_knn(
         try_trees = (by_default if label_trees is None else label_trees > 0) and all(
             np.diff(Y.indptr)[kept].any() for kept, _ in splits
         )
-        fitted = _validate(ridge, X, Y, splits, l2, knn_weight, try_forest, groups)
+        fitted = validate(ridge, X, Y, splits, l2, knn_weight, try_forest, groups)
         v, Y_held = joined_outputs(fitted.outputs, fitted.choice)
         near_duplicates = fitted.near_duplicates
         fitted = replace(fitted, outputs=[])  # which may be large
@@ -230,7 +230,7 @@ def fit_ridge_knn(
 
 
 @dataclass(frozen=True)
-class _Validated:
+class Validated:
     """What was chosen on held-out rows, and the ridge regression on kept rows that goes with it."""
 
     choice: KnnChoice
@@ -250,7 +250,7 @@ class _Validated:
         return (l2, None) if self.solution is None else (self.solution.l2, self.solution.tolerance)
 
 
-def _validate(
+def validate(
     ridge: RidgeSteps,
     X: CsrArray,
     Y: CsrArray,
@@ -259,7 +259,7 @@ def _validate(
     knn_weight: float | None,
     try_forest: bool,
     groups: IntArray | None,
-) -> _Validated:
+) -> Validated:
     """Choose the penalty, the tolerance and the settings of the kNN term and the forest on held-out rows.
 
     A smaller tolerance than the first must pay with the kNN term, which makes up for much of what a loose one misses,
@@ -270,7 +270,7 @@ def _validate(
         fit_forest(X[kept], Y[kept], n_trees=N_TRIAL_TREES, seed=ridge.seed) if try_forest else None
         for kept, _ in splits
     ]
-    best: _Validated | None = None
+    best: Validated | None = None
     for turn, (tolerance, step_l2) in enumerate(dict.fromkeys((searched.steps[0], searched.steps[-1]))):
         outputs = []
         start = None if best is None else best.solution
@@ -279,14 +279,14 @@ def _validate(
             start = ridge.solve(X, Y, step_l2, tolerance, rows=split[0], start=start, overwrite_start=True, stage=stage)
             outputs.append(ridge.held_out_outputs(start, X, Y, split, forest, knn_weight != 0, stage))
         choice, tried = choose_knn(ridge.codebook, outputs, knn_weight, ridge.processes)
-        found = _Validated(choice, tried, outputs, start, searched.validation)
+        found = Validated(choice, tried, outputs, start, searched.validation)
         if best is None or _gains(ridge.codebook, best, found, ridge.processes):
             best = found
     assert best is not None
     return best
 
 
-def _gains(codebook: Codebook, before: _Validated, after: _Validated, processes: Processes = ALONE) -> bool:
+def _gains(codebook: Codebook, before: Validated, after: Validated, processes: Processes = ALONE) -> bool:
     """Whether nDCG@5 of held-out rows gains enough, and more than chance would explain."""
     k = min(5, codebook.n_labels)
     outputs = [joined_outputs(validated.outputs, validated.choice) for validated in (before, after)]

@@ -16,7 +16,7 @@ from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.codebooks import Codebook, OrbitCodebook
 from holobind.data.csr import column_counts, free_memory, take_rows
 from holobind.errors import OptionError
-from holobind.ridge_knn.encoder import rare_label_weights
+from holobind.ridge_knn.encoder import Encoder, rare_label_weights
 from holobind.ridge_knn.fit_checkpoint import NO_CHECKPOINT, FitCheckpoint, Stored
 from holobind.ridge_knn.fit_label_tree import fit_label_tree
 from holobind.ridge_knn.forest import Forest
@@ -146,7 +146,8 @@ class RidgeSteps:
             rows = ShardedRows(X, Y, stored, self.processes if forest is None else ALONE)
             free_memory(X)
             network = self.network(solution, rows.X, rows.Y, trial, forest)
-            return held_out_outputs(network, rows, X_held, Y_held, with_knn)
+            encoder = Encoder(network, with_knn=False, label_counts=rows.label_counts)
+            return held_out_outputs(encoder, rows, X_held, Y_held, with_knn)
 
         return self.checkpoint.step(
             f"{stage}-outputs",

@@ -20,9 +20,8 @@ from holobind._types import CsrArray
 from holobind.codebooks import Codebook
 from holobind.metrics import ndcg_at_k
 from holobind.ridge_knn.candidates import Candidates, shared_top_k
-from holobind.ridge_knn.encoder import Encoder
+from holobind.ridge_knn.encoder import LinearEncoder
 from holobind.ridge_knn.estimate import nearest_cosines
-from holobind.ridge_knn.network import RidgeKnn
 from holobind.ridge_knn.sharded_rows import ShardedRows
 
 IDF_POWERS = (0.0, 0.5)
@@ -108,12 +107,12 @@ class HeldOutOutputs:
         )
 
 
-def held_out_outputs(network: RidgeKnn, rows: ShardedRows, X: CsrArray, Y: CsrArray, with_knn: bool) -> HeldOutOutputs:
-    """Outputs of held-out rows; `network` stores this process's share of the kept rows."""
-    encoder = Encoder(network, with_knn=False, label_counts=rows.label_counts)
+def held_out_outputs(
+    encoder: LinearEncoder, rows: ShardedRows, X: CsrArray, Y: CsrArray, with_knn: bool
+) -> HeldOutOutputs:
+    """Outputs of held-out rows; `encoder` has this process's share of the kept rows."""
     n = X.shape[0]
-    linear = torch.from_numpy(encoder.sum_terms([encoder.linear_term(X)], n, 1.0))
-    forest = None if encoder.forest is None else torch.from_numpy(encoder.sum_terms([encoder.forest_term(X)], n))
+    linear, forest = encoder.sum_terms([encoder.linear_term(X)], n, 1.0), encoder.forest_output(X)
     residuals, forest_residuals, nearest = {}, {}, None
     for idf_power in IDF_POWERS if with_knn else ():
         if search := encoder.build_knn_search(idf_power, with_forest=False, feature_counts=rows.feature_counts()):
@@ -129,7 +128,8 @@ def held_out_outputs(network: RidgeKnn, rows: ShardedRows, X: CsrArray, Y: CsrAr
         if forest is not None and (search := encoder.build_knn_search(idf_power, with_forest=True)):
             term = encoder.knn_term(search(X), FOREST_SIMILARITY_POWER, 1.0)
             forest_residuals[idf_power] = torch.from_numpy(encoder.sum_terms([term], n))
-    return HeldOutOutputs(Y, linear, residuals, forest, forest_residuals, nearest)
+    mean_leaves = None if forest is None else torch.from_numpy(forest)
+    return HeldOutOutputs(Y, torch.from_numpy(linear), residuals, mean_leaves, forest_residuals, nearest)
 
 
 def joined_outputs(outputs: list[HeldOutOutputs], choice: KnnChoice) -> tuple[Tensor, CsrArray]:

@@ -173,8 +173,9 @@ class ModelConfig:
         None,
         number(0, MAX_KNN_WEIGHT),
         CLOSED_FORM,
-        "Weight of the mean residual of the 30 nearest training rows; of trained networks, of the votes of these rows "
-        "for their labels. 0 stores no training rows, and the closed form then fits no trees.",
+        "Weight of the mean residual of the 30 nearest training rows; of trained networks without a solved linear path "
+        "(another loss than squares), of the votes of these rows for their labels. 0 stores no training rows, and the "
+        "closed form then fits no trees.",
         "chosen on held-out rows; 0 for trained networks with another loss than squares",
     )
     rare_label_boost: float = option(
@@ -294,7 +295,7 @@ class ModelConfig:
 
     @property
     def can_add_scores(self) -> bool:
-        """Whether votes of neighbours and label trees can be added to the scores of a trained network."""
+        """Whether neighbours and label trees can be added to a trained network."""
         return not self.closed_form and self.head == "holographic"
 
     @property

@@ -337,7 +337,7 @@ def _train(
     path = None
     if config.starts_from_ridge and config.head_loss == "squares" and config.head == "holographic":
         path = solved_path(model, inputs.X, inputs.Y, config, callbacks.on_solve)
-        summary["ridge"] = path.solve(kept, inputs.groups)
+        summary["ridge"] = path.solve(kept, held, inputs.groups)
         freeze_linear_path(model, True)
     elif config.starts_from_ridge:  # a start that has seen the held-out rows would make every later epoch look worse
         kept_groups = None if inputs.groups is None else inputs.groups[kept]
@@ -358,7 +358,7 @@ def _train(
         groups=inputs.groups,
     )
     freeze_linear_path(model, False)
-    extras = Extras(model, examples, inputs.Y, config, callbacks.on_solve)
+    extras = Extras(model, examples, inputs.Y, config, callbacks.on_solve, path)
     if config.can_add_scores:
         summary |= extras.choose(kept, held)
     if len(held):  # the best epoch was chosen on them, but by one metric only
