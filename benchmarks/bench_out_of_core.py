@@ -15,7 +15,8 @@ processes are fitted to the runs, a being what every process does, and s what th
 
 The third form reads tables of texts of so many MB, with their tf-idf features. The fourth form makes rows of 10
 features and 5 labels out of 670,091 (`holobind data make synthetic`), with `--features` or a tenth as many features as
-rows (with more than four times as many features as rows, another system is solved, the dual), parses them and trains the ridge regression with a dim of 32 in a memory of 2 GB, on one thread. The penalty is 1;
+rows, parses them and trains the ridge regression with a dim of 32 in a memory of 2 GB, on one thread. With more than
+four times as many features as rows the dual would be solved, which is another curve. The penalty is 1;
 the kNN step and label trees, which would not fit at the largest size, are off. The last line is JSON.
 """
 
