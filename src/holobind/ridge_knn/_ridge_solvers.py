@@ -19,6 +19,7 @@ from holobind.metrics import ndcg_at_k
 from holobind.ridge_knn._conjugate_gradients import conjugate_gradients
 from holobind.ridge_knn._kernels import add_slices
 from holobind.ridge_knn._linalg import BLOCK_COLUMNS, gram, product
+from holobind.ridge_knn.candidates import shared_top_k
 from holobind.ridge_knn.fit_checkpoint import NO_CHECKPOINT, FitCheckpoint
 from holobind.ridge_knn.row_operator import DualOperator, GramOperator, Operator, RowOperator, costs
 
@@ -159,7 +160,7 @@ class RidgeProblem:
         """
         v = torch.from_numpy(outputs)
         v = self.codebook.weighted_sum(v) if self.targets_are_labels else v
-        ranked = self.codebook.top_k(v, min(5, self.codebook.n_labels))[1].numpy()
+        ranked = shared_top_k(self.processes, self.codebook, v, min(5, self.codebook.n_labels))[1].numpy()
         return float(ndcg_at_k(take_rows(self.Y, rows), ranked)[-1])
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from holobind._processes import ALONE, Processes
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.codebooks import Codebook, OrbitCodebook
-from holobind.data.csr import column_counts, take_rows
+from holobind.data.csr import column_counts, free_memory, take_rows
 from holobind.errors import OptionError
 from holobind.ridge_knn.encoder import Encoder, rare_label_weights
 from holobind.ridge_knn.fit_checkpoint import NO_CHECKPOINT, FitCheckpoint, Stored
@@ -102,12 +102,14 @@ class RidgeSteps:
         )
 
     def label_tree(self, X: CsrArray, Y: CsrArray, seed: int, name: str) -> LabelTree:
-        return self.checkpoint.step(
+        tree = self.checkpoint.step(
             f"tree-{name}",
             lambda: fit_label_tree(X, Y, seed=seed, processes=self.processes, on_progress=self.on_progress),
             lambda tree: (tree.config(), tree.state_dict()),
             partial(LabelTree.of_tensors, X.shape[1], Y.shape[1]),
         )
+        tree.uses_tables = self.processes.size == 1  # which take 0.1 GB each, for a few rows to evaluate
+        return tree
 
     def search(self, X: CsrArray, Y: CsrArray, rows: RowIndex, l2: float | None, groups: IntArray | None) -> "Search":
         """Choose l2, if it is None, and the tolerance with a codebook of a smaller dim, if that saves time.
@@ -146,6 +148,7 @@ class RidgeSteps:
             # A forest has few features, and its leaves need all rows.
             stored = kept if stores_rows else kept[:0]
             rows = ShardedRows(X, Y, stored, self.processes if forest is None else ALONE)
+            free_memory(X)
             network = self.network(solution, rows.X, rows.Y, trial, forest)
             encoder = Encoder(network, with_knn=False, label_counts=rows.label_counts)
             return held_out_outputs(encoder, rows, X_held, Y_held, with_knn)
@@ -197,6 +200,7 @@ class RidgeSteps:
             tree_weight=tree_weight,
             learning_on=state,
             seed=self.seed,
+            processes=self.processes,
         )
         network.max_table_bytes = self.memory // self.processes.size
         return network

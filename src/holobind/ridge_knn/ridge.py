@@ -81,13 +81,26 @@ class RidgeSolution:
     unknowns: FloatArray | None = None
 
     def weight_blocks(self, codebook: Codebook, processes: Processes, height: int) -> Iterator[Tensor]:
-        """W with the codebook's dimensions as columns, `height` rows at a time, from the columns of all processes."""
-        for W in self.weights.split(height):
-            yield _all_columns(W, codebook, processes)
+        """W with the codebook's dimensions as columns, `height` rows at a time, from the columns of all processes.
+
+        Blocks are dealt out to the processes in turn: each gets its own ones only.
+        """
+        blocks = self.weights.split(height)
+        if processes.size == 1:
+            yield from blocks
+            return
+        for first in range(0, len(blocks), processes.size):
+            # The next block of each process; behind the last one there is none.
+            columns = [block.T.contiguous().numpy() for block in blocks[first : first + processes.size]]
+            columns += [columns[0][:, :0]] * (processes.size - len(columns))
+            W = torch.from_numpy(np.concatenate(processes.swap(columns))).T.contiguous()
+            if len(W):
+                yield _encoded(W, codebook, processes)
 
     def full_bias(self, codebook: Codebook, processes: Processes) -> Tensor:
         """The bias with the codebook's dimensions, from those of all processes."""
-        return _all_columns(self.bias[None], codebook, processes)[0]
+        bias = torch.from_numpy(processes.concatenate(np.ascontiguousarray(self.bias.numpy())))
+        return _encoded(bias[None], codebook, processes)[0]
 
     def __str__(self) -> str:
         warning = "" if self.converged else "; NOT CONVERGED: allow more iterations or a larger l2"
@@ -110,12 +123,9 @@ class RidgeSolution:
         }
 
 
-def _all_columns(W: Tensor, codebook: Codebook, processes: Processes) -> Tensor:
-    """Shapes: (n, own columns) -> (n, d)"""
-    if processes.size == 1:
-        return W
-    W = torch.from_numpy(np.concatenate(processes.gather(W.T.contiguous().numpy()))).T.contiguous()
-    return codebook.weighted_sum(W).detach() if codebook.n_labels <= codebook.dim else W
+def _encoded(W: Tensor, codebook: Codebook, processes: Processes) -> Tensor:
+    """Rows of W from the columns of all processes, which have not encoded them yet where L <= d."""
+    return codebook.weighted_sum(W).detach() if processes.size > 1 and codebook.n_labels <= codebook.dim else W
 
 
 def solve_ridge(

@@ -5,7 +5,6 @@ model = learn(split, ModelConfig(network="fc", loss="query"))    the paper's
 model = learn(split, ModelConfig(network="cnn"))                 from the tokens of texts, in order
 """
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from holobind import metrics
 from holobind._checks import fits_memory
-from holobind._processes import ALONE, Processes, joined
+from holobind._processes import join
 from holobind._storage import encode_lines
 from holobind._threads import torch_on_one_thread
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
@@ -132,7 +131,7 @@ def learn(
         model, summary = _learn_ridge(inputs, config, label_names, callbacks, stored)
     else:
         if train_config.shard_features:
-            _processes()
+            join()
         model = build(inputs, config, label_names, train_config)
         summary = _train(model, inputs, config, train_config, callbacks, checkpoint, resume, log)
     timings = {"training": round(time.perf_counter() - began, 2), **summary.pop("timings", {})}
@@ -276,7 +275,7 @@ def _fit_checkpoint(
     folder: Path | None, resume: bool, inputs: Inputs, config: ModelConfig, train_config: TrainConfig
 ) -> FitCheckpoint:
     """The checkpoint of the closed form, of all processes; without a folder it stores nothing."""
-    processes = _processes()
+    processes = join()
 
     def run() -> dict[str, Any]:
         X, Y, groups = inputs.X, inputs.Y, inputs.groups
@@ -290,17 +289,6 @@ def _fit_checkpoint(
         }
 
     return FitCheckpoint(folder, run, processes, resume=resume)
-
-
-def _processes() -> Processes:
-    """The processes that torchrun started, joined by Fabric; this one alone if it was started alone."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return ALONE
-    if not torch.distributed.is_initialized():
-        from holobind.training import loop
-
-        loop.launch()
-    return joined()
 
 
 def _check_label_texts(label_texts: Sequence[Sequence[str]], split: Split, config: ModelConfig) -> None:
