@@ -245,16 +245,23 @@ class Recipes:
         return hb.learn(hb.Split(X[self.rows], self.Y[self.rows]), config), X[self.measured]
 
     def compare(self, tuned: FineTuned) -> dict[str, dict[str, float]]:
-        """P@1 and P@5 of every way to use the fine-tuned encoder."""
+        """P@1 and P@5 of every way to use the fine-tuned encoder, printed as they are found."""
         Y, scores = self.Y[self.measured], tuned.scores(self.measured)
-        found = {"closed form": precision(Y, self.closed_form.top_k(self.X, 5)[1])}
-        found["fine-tuned alone"] = precision(Y, scores.topk(5).indices)
+        found: dict[str, dict[str, float]] = {}
+
+        def add(way: str, top: Any) -> None:
+            found[way] = precision(Y, top)
+            print(f"  {way}: {found[way]}", flush=True)
+
+        add("closed form", self.closed_form.top_k(self.X, 5)[1])
+        add("fine-tuned alone", scores.topk(5).indices)
         both = Combined(self.closed_form, self.X, scores)
-        found |= {f"sum, weight {weight}": precision(Y, both.top(weight)) for weight in WEIGHTS}
+        for weight in WEIGHTS:
+            add(f"sum, weight {weight}", both.top(weight))
         E = tuned.embeddings.numpy()
         for name, embeddings in (("in place", E), ("beside", np.hstack([self.frozen, E]))):
             model, X = self.with_embeddings(embeddings)
-            found[f"features, {name}"] = precision(Y, model.top_k(X, 5)[1])
+            add(f"features, {name}", model.top_k(X, 5)[1])
         return found
 
 

@@ -1,7 +1,7 @@
 """The default trained networks (`--network fc`, cnn, lstm) against the closed form (`holobind train` without options).
 
     .venv/bin/python experiments/accuracy/trained.py cooking-stackexchange tibkat-core-en [--split test] [--text]
-    .venv/bin/python experiments/accuracy/trained.py cooking-stackexchange --text --networks fc cnn lstm
+    .venv/bin/python experiments/accuracy/trained.py cooking-stackexchange --text --networks fc cnn lstm [--rows 5000]
 
 All get the same rows and the same inputs: the features of the data, or with --text the texts. cnn and lstm, which read
 texts, have the smaller sizes of experiments/text_networks.py; "cnn alone" and "lstm alone" have no linear path, and

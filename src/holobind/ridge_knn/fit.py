@@ -47,11 +47,12 @@ from holobind.ridge_knn.tree_choice import (
     suits_trees,
     top_k_with_trees,
 )
+from holobind.ridge_knn.update import LAST_TOLERANCE, stored_precision
 
 RARE_LABEL_BOOST = 0.1  # the largest that costs no P@1 in the mean of four datasets (experiments/LOG.md)
 MAX_ONE_HOT_LABELS = 2048  # by default, label vectors of up to so many labels are one-hot
 MANY_LABELS_DIM = 1024  # of the codebook of more labels, by default
-MAX_UPDATABLE_WEIGHTS = 1 << 24  # up to so many, a network keeps by default what updates need: 32 MB in 16 bits
+MAX_UPDATABLE_WEIGHTS = 1 << 24  # up to so many, a network can be updated by default: it is solved again in seconds
 
 MIN_ROWS_TO_VALIDATE = 6
 MAX_ROWS_FOR_FOLDS = 999  # up to here every row is held out in one of the folds; above, there is one hold-out
@@ -136,8 +137,9 @@ def fit_ridge_knn(
     rare_label_boost   a larger one ranks rare labels higher, at the cost of frequent ones
     label_trees        number of label trees; None: 2 where labels are more than the dim and held-out rows gain, else 0,
                        and 0 with knn_weight 0
-    update             keep what `update` needs, and solve the regression to a small tolerance; None: where it has at
-                       most 2^24 weights, and rows are stored for kNN
+    update             keep exact weights, so that `update` takes less time; None: keep what it needs to solve the
+                       regression again from the stored rows, where it has at most 2^24 weights and rows are stored for
+                       kNN; False: the network cannot be updated
     seed               of the codebook, the held-out rows and the trees
     groups             ids from 0 on (`data.holdout.group_ids`): whole groups are held out, not single rows
     memory             bytes, about, in addition to rows, weights and trees
@@ -158,10 +160,10 @@ def fit_ridge_knn(
     X, Y = canonical_csr(checked_csr(X, "X").astype(np.float32, copy=False)), binary_labels(checked_csr(Y, "Y"))
     n_labels = Y.shape[1]
     codebook = default_codebook(n_labels, dim or default_knn_dim(n_labels), seed)
-    if update is None:
-        small = X.shape[1] * codebook.dim <= MAX_UPDATABLE_WEIGHTS and processes.size == 1
-        update = knn_weight != 0 and small
-    elif update and processes.size > 1:
+    is_small = X.shape[1] * codebook.dim <= MAX_UPDATABLE_WEIGHTS
+    keep_weights = bool(update)
+    can_update = keep_weights or (update is None and is_small and knn_weight != 0)
+    if keep_weights and processes.size > 1:
         raise OptionError("several processes cannot keep what an update needs; train in one process, or without update")
     ridge = RidgeSteps(codebook, rare_label_boost, seed, on_progress, memory, processes, checkpoint)
     fitted = Validated(KnnChoice(0.0, 2.0, 1.0 if knn_weight is None else knn_weight, 0.0))
@@ -205,7 +207,12 @@ def fit_ridge_knn(
     choice, start, step = fitted.choice, fitted.solution, fitted.step(l2)
     fitted = replace(fitted, solution=None)
     free_memory(X)
-    solution = ridge.solve(X, Y, *step, start=start, overwrite_start=True, stage="all")
+    if is_small:
+        step = step[0], min(step[1] or LAST_TOLERANCE, LAST_TOLERANCE)
+    if can_update and not keep_weights:  # the regression depends on the stored rows alone, as after an update
+        solution = ridge.solve(stored_precision(X), Y, *step, stage="all")
+    else:
+        solution = ridge.solve(X, Y, *step, start=start, overwrite_start=True, stage="all")
     del start
     free_memory(X)
     forest = fit_forest(X, Y, seed=seed, on_progress=on_progress) if choice.forest_weight else None
@@ -215,7 +222,7 @@ def fit_ridge_knn(
     n_trees = (label_trees or N_LABEL_TREES) if tree_weight else 0
     trees += [ridge.label_tree(X, Y, seed + i, f"all_{i}") for i in range(len(trees), n_trees)]
     free_memory(X)
-    network = ridge.network(solution, X, Y, choice, forest, trees, tree_weight, update)
+    network = ridge.network(solution, X, Y, choice, forest, trees, tree_weight, can_update, keep_weights)
     solution = replace(solution, validation=fitted.l2_validation)
     return RidgeKnnFit(
         network,

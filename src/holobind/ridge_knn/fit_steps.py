@@ -25,8 +25,8 @@ from holobind.ridge_knn.label_tree import LabelTree
 from holobind.ridge_knn.network import WEIGHT_BLOCK_ROWS, RidgeKnn
 from holobind.ridge_knn.ridge import DEFAULT_MEMORY, RidgeSolution, solve_ridge
 from holobind.ridge_knn.sharded_rows import ShardedRows
-from holobind.ridge_knn.update import keep_learning, prediction_weights
-from holobind.ridge_knn.update_state import CONSTANT_FEATURE
+from holobind.ridge_knn.update import NO_IDS, keep_learning, prediction_weights
+from holobind.ridge_knn.update_state import CONSTANT_FEATURE, UpdateState
 
 L2_SEARCH_DIM = 128  # of the codebook for the choice of l2, where labels are more than the dim
 
@@ -73,6 +73,7 @@ class RidgeSteps:
         start: RidgeSolution | None = None,
         overwrite_start: bool = False,
         groups: IntArray | None = None,
+        search_only: bool = False,
         stage: str = "solve",
     ) -> RidgeSolution:
         """Solve with some of the rows, which are not copied, or with all."""
@@ -88,6 +89,7 @@ class RidgeSteps:
             weights=weights,
             label_weights=rare_label_weights(column_counts(Y, rows), self.rare_label_boost),
             tolerance=tolerance,
+            search_only=search_only,
             memory=self.memory,
             seed=self.seed,
             groups=groups,
@@ -119,7 +121,9 @@ class RidgeSteps:
         codebook = OrbitCodebook(n_labels, L2_SEARCH_DIM, self.seed) if narrow else self.codebook
 
         def compute() -> Search:
-            solution = self.solve(X, Y, l2, rows=rows, codebook=codebook, groups=groups, stage="search")
+            solution = self.solve(
+                X, Y, l2, rows=rows, codebook=codebook, groups=groups, search_only=True, stage="search"
+            )
             return Search(solution.steps, solution.validation)
 
         return self.checkpoint.step("search", compute, Search.pack, Search.unpack, replaces_blocks=True)
@@ -166,11 +170,17 @@ class RidgeSteps:
         label_trees: Sequence[LabelTree] = (),
         tree_weight: float = 0.0,
         update: bool = False,
+        keep_weights: bool = False,
     ) -> RidgeKnn:
+        """The network of a solution; `update`, `keep_weights`: whether it can be updated, and keeps exact weights."""
         blocks = solution.weight_blocks(self.codebook, self.processes, WEIGHT_BLOCK_ROWS)
         W: Tensor | Iterable[Tensor] = blocks
         bias, state = solution.full_bias(self.codebook, self.processes), None
-        if update:
+        if update and not keep_weights:
+            state = UpdateState.of_rows(
+                (NO_IDS, NO_IDS), NO_IDS, n_rows=X.shape[0], n_labels=Y.shape[1], l2=solution.l2
+            )
+        elif update:
             start = np.concatenate([*(block.numpy() for block in blocks), bias.numpy()[None] / CONSTANT_FEATURE])
             label_weights = rare_label_weights(column_counts(Y), self.rare_label_boost)
             state = keep_learning(start, X, Y, self.codebook, label_weights, solution.l2)

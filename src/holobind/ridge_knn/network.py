@@ -285,11 +285,13 @@ class RidgeKnn(FixedDtypeModule, Network):
 
         Shapes: (L) -> (n, L)
         """
-        Y = self.training_rows()[1]
-        if self.learning_on is None:
+        Y, state = self.training_rows()[1], self.learning_on
+        if state is not None and state.keeps_weights:
+            weights = state.label_weights.cpu().numpy()
+        else:
             counts = column_counts(Y) if label_counts is None else label_counts
-            return scale_columns(Y, rare_label_weights(counts, self.rare_label_boost))
-        return scale_columns(Y + self.learning_on.rejections(), self.learning_on.label_weights.cpu().numpy())
+            weights = rare_label_weights(counts, self.rare_label_boost)
+        return scale_columns(Y if state is None else Y + state.rejections(), weights)
 
     def free_labels(self) -> list[int]:
         return [] if self.learning_on is None else [int(i) for i in self.learning_on.free_labels]

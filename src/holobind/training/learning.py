@@ -19,11 +19,12 @@ from holobind import metrics
 from holobind._checks import fits_memory
 from holobind._processes import join
 from holobind._storage import encode_lines
+from holobind._threads import torch_on_one_thread
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.data import Split, Tfidf
 from holobind.data.batches import ExampleRows, Examples, SparseExamples, TextExamples, ragged_labels
 from holobind.data.csr import binary_labels, is_mapped, label_id_sets, normalise_rows, normalise_rows_in_file
-from holobind.data.holdout import group_ids
+from holobind.data.holdout import MAX_HELD_OUT_ROWS, group_ids
 from holobind.data.sentence_encoder import SentenceEncoder
 from holobind.errors import DataError, OptionError
 from holobind.heads import HolographicHead
@@ -58,6 +59,8 @@ if TYPE_CHECKING:
     from holobind.data.vectorizers import SklearnFeatures
     from holobind.training.loop import TrainCallback
 
+# Entries of X, weights and held-out scores up to which torch works on one thread: a second one would mostly wait
+MAX_ONE_THREAD_ELEMENTS = 1 << 22
 TEMPERATURES = np.exp(np.linspace(-3, 6, 37))
 MIN_TEMPERATURE_ROWS, MAX_TEMPERATURE_ROWS, MAX_TEMPERATURE_SCORES = 16, 500, 1 << 23  # to choose the temperature on
 
@@ -228,22 +231,24 @@ def _learn_ridge_knn(
     if memory is not None:
         plan = plan_memory(memory, inputs.X, dim, config)
         tables, config, notes = plan.tables, replace(plan.config, update=bool(plan.config.update)), plan.notes
-    fitted = fit_ridge_knn(
-        normalise_rows_in_file(inputs.X) if is_mapped(inputs.X) else normalise_rows(inputs.X),
-        inputs.Y,
-        dim=dim,
-        l2=config.l2,
-        knn_weight=config.knn_weight,
-        rare_label_boost=config.rare_label_boost,
-        label_trees=config.label_trees,
-        update=config.update,
-        seed=config.seed,
-        groups=inputs.groups,
-        memory=tables,
-        processes=checkpoint.processes,
-        checkpoint=checkpoint,
-        on_progress=callbacks.on_solve,
-    )
+    elements = max(int(inputs.X.indptr[-1]), n_weights, MAX_HELD_OUT_ROWS * int(inputs.Y.shape[1]))
+    with torch_on_one_thread(elements <= MAX_ONE_THREAD_ELEMENTS):
+        fitted = fit_ridge_knn(
+            normalise_rows_in_file(inputs.X) if is_mapped(inputs.X) else normalise_rows(inputs.X),
+            inputs.Y,
+            dim=dim,
+            l2=config.l2,
+            knn_weight=config.knn_weight,
+            rare_label_boost=config.rare_label_boost,
+            label_trees=config.label_trees,
+            update=config.update,
+            seed=config.seed,
+            groups=inputs.groups,
+            memory=tables,
+            processes=checkpoint.processes,
+            checkpoint=checkpoint,
+            on_progress=callbacks.on_solve,
+        )
     network = fitted.network
     head = HolographicHead(None, network.n_labels, network.out_features, network.codebook_name, seed=config.seed)
     model = assemble(network, head, inputs, config, label_names)
