@@ -88,7 +88,7 @@ def _copy_rows(V: FloatArray, levels: FloatArray, scales: FloatArray) -> None:
     levels[:], scales[:] = V, 1
 
 
-def _float_codes(blocks: Iterable[torch.Tensor], bits: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _float_codes(blocks: Iterable[torch.Tensor], *_: object) -> tuple[torch.Tensor, torch.Tensor]:
     W = torch.cat(list(blocks))
     return W.detach().float().contiguous().clone(), torch.full((len(W),), 2.0, dtype=torch.float16)
 
@@ -212,6 +212,17 @@ ECONOMIES = {
         Economy("penalty grid", "step 10^1/2", {f"{RIDGE}:L2_STEP": 10**0.25, f"{RIDGE}:MAX_L2_STEPS": 12}, "10^1/4"),
         Economy("trial trees", "10", {f"{FIT}:N_TRIAL_TREES": fit_forest.N_TREES}, "40", _forest),
         Economy("forest leaves", "512", {"ridge_knn.fit_forest:MAX_LEAVES": WITHOUT_LIMIT}, "no limit", _forest),
+        # Sums of a split fit 16 bits for rows of up to 1,024 features, however many there are in all.
+        Economy(
+            "forest limits",
+            "at most 1,024 features, 8 rows for each",
+            {
+                f"{FIT}:_suits_forest": lambda n_rows, n_features: n_rows >= fit.MIN_ROWS_FOR_FOREST,
+                "ridge_knn.forest:MAX_FEATURES": WITHOUT_LIMIT,
+            },
+            "tried everywhere",
+            lambda shape: not _forest(shape),
+        ),
         Economy(
             "residual table",
             "int8",

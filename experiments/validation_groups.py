@@ -35,6 +35,7 @@ from holobind.data.holdout import group_ids
 from holobind.data.python_calls import STDLIB, _modules, functions, package_of, split_of
 from holobind.metrics import ndcg_at_k
 from holobind.ridge_knn import KnnChoice, fit_ridge_knn, fit_steps
+from holobind.ridge_knn.encoder import Encoder
 from holobind.ridge_knn.knn_choice import choose_knn, held_out_outputs
 from holobind.ridge_knn.sharded_rows import ShardedRows
 
@@ -101,7 +102,9 @@ def run(train: Split, test: Split, groups: list[str], dim: int, seed: int) -> di
     rows = ShardedRows(X, train.Y, np.arange(X.shape[0]), ALONE)
     for l2 in sorted(penalties):
         solution = ridge.solve(X, train.Y, l2, fits["rows"].solution.tolerance)
-        outputs = held_out_outputs(ridge.network(solution, X, train.Y, trial, None), rows, X_test, test.Y, True)
+        network = ridge.network(solution, X, train.Y, trial, None)
+        encoder = Encoder(network, with_knn=False, label_counts=rows.label_counts)
+        outputs = held_out_outputs(encoder, rows, X_test, test.Y, True)
         choice, _ = choose_knn(ridge.codebook, [outputs], None)
         best = max(best, (choice.ndcg or 0.0, l2, choice.knn_weight, choice.similarity_power, choice.idf_power))
     names = ("nDCG@5", "l2", "knn_weight", "similarity_power", "idf_power")

@@ -140,6 +140,22 @@ def test_a_network_on_features_and_tokens_has_parts_of_both():
     assert sum(value for _, value in pieces) == pytest.approx(found.total("feature") + found.total("token"), abs=1e-6)
 
 
+@pytest.mark.parametrize("options", [{}, {"loss": "softmax"}, {"loss": "softmax", "linear_skip": True}], ids=str)
+def test_training_rows_and_label_trees_of_trained_networks_have_parts(options):
+    rows, labels = rare_words()
+    config = hb.ModelConfig(network="fc", hidden=(4,), dim=16, knn_weight=0.7, label_trees=1, **options)
+    model = hb.learn(hb.Split(rows, labels), config, hb.TrainConfig(epochs=1))
+    x = rare_words(seed=1)[0][[5]]
+    explanations = model.explain(x, k=model.n_labels)
+    for found in explanations:
+        assert sum(part.value for part in found.parts) == pytest.approx(found.score, abs=1e-4)
+        neighbours = [part for part in found.parts if part.kind == "training row"]
+        assert len(neighbours) == 30
+        if "loss" in options:  # votes, for the labels of a row alone
+            assert all((part.value > 0) == part.details["has label"] for part in neighbours)
+    assert any(part.kind == "label trees" and part.value > 0 for found in explanations for part in found.parts)
+
+
 def test_marked_words_are_the_text_and_add_up_to_the_features():
     model = text_model()
     text = "Apple, PEAR_pear fig1 -- plum3 <unknown> é"

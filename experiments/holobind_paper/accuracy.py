@@ -16,7 +16,7 @@ from holobind_paper.training import Found
 
 DATASETS = (
     *("Bibtex", "Delicious", "mediamill-reduced", "cooking-stackexchange"),
-    *("tibkat-core-en", "python-calls", "python-calls-torch"),
+    *("tibkat-core-en", "python-calls-torch"),
 )
 DEFAULT = "holobind"  # the default model's name in the table
 FREQUENCY = training.BASELINES["frequency"]

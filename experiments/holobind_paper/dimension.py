@@ -11,6 +11,7 @@ from holobind_paper.result import NOT_RUN
 from holobind_paper.training import Found
 
 DATASETS = ("tibkat-core-en", "gutenberg-lcsh", "yso-en", "python-calls-torch")
+MIN_LABELS = networks.MAX_LABELS_OF_SMALL_DATASETS + 1  # with fewer, most d' are above a tenth of them
 DIMENSIONS = (100, 400, 1000, 1750, 3000)  # below and above 10 % of the labels of tibkat-core-en
 # The options of the softmax were chosen on rows held out of tibkat-core-en's train split, by P@5 (experiments/LOG.md).
 LOSS_OPTIONS: dict[str, dict[str, Any]] = {

@@ -11,6 +11,7 @@ from holobind_paper.result import NOT_RUN
 from holobind_paper.training import Found
 
 DATASETS = ("tibkat-core-en", "gutenberg-lcsh", "yso-en")
+MIN_LABELS = networks.MAX_LABELS_OF_SMALL_DATASETS + 1  # with fewer, d' is larger than they need
 Size = tuple[int, int, int]  # hidden layers, hidden units, d'; d' = 0 for FC
 ALL_SIZES: tuple[Size, ...] = (
     *((2, 512, 0), (2, 2048, 0), (3, 512, 0), (3, 2048, 0)),

@@ -84,7 +84,8 @@ def plan(out: Path, seed: int = 0, quick: bool = False, data: Path | None = None
     found, seen = [], set()
     for table in TRAINED_TABLES:
         module = import_module(f"holobind_paper.{table.replace('-', '_')}")
-        for job in module.jobs(training.pick(data, None, quick, module.DATASETS), quick):
+        sources = training.pick(data, None, quick, module.DATASETS, min_labels=training.min_labels(module))
+        for job in module.jobs(sources, quick):
             keys = [cells.identity(jobs.key(job, seed + offset)) for offset in range(job.n_seeds(quick))]
             finished = [key in stored and all(need in stored[key]["result"] for need in job.needs) for key in keys]
             missing = [key for key, done in zip(keys, finished, strict=True) if not done and key not in seen]

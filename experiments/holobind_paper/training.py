@@ -2,7 +2,8 @@
 
 A table is a module with
 
-    DATASETS                          the datasets that `make paper` runs it on
+    DATASETS                          the datasets that `make paper` runs it on, besides those of the paper
+    MIN_LABELS                        of the paper's datasets that it runs on; a table need not have it
     jobs(sources, quick)              its networks (`jobs.Job`)
     build(sources, found, quick)      title, summary, notes, table and rows of the cells in `found`, some may be missing
 
@@ -57,7 +58,7 @@ def run(
 ) -> Row:
     """Train the networks of a table that are not trained yet, and write the table."""
     started = time.monotonic()
-    sources = pick(data, only, quick, module.DATASETS)
+    sources = pick(data, only, quick, module.DATASETS, min_labels=min_labels(module))
     found = finish(out, name_of(module), module.jobs(sources, quick), seed, quick)
     built = _built(module, sources, found, quick)
     return result.save(
@@ -73,8 +74,9 @@ def collect(module: ModuleType, out: Path, seed: int = 0) -> Row | None:
     """A table of the cells that are finished, without training; None if there is none. It needs no data."""
     stored = stored_cells(out)
     here = {cell["key"]["dataset"] for cell in cells.read(out / f"{name_of(module)}.jsonl").values()}
-    names = [*module.DATASETS, *sorted(here - set(module.DATASETS))]
-    sources = [by_name(name) for name in names]
+    others = [by_name(name) for name in sorted(here - set(module.DATASETS))]
+    sources = [by_name(name) for name in module.DATASETS]
+    sources += [source for source in others if source.labels >= min_labels(module)]
     found, times, machines = Found(), [], []
     for job in module.jobs(sources, False):
         for one in (seed + offset for offset in range(job.n_seeds(False))):
@@ -99,6 +101,11 @@ def _built(module: ModuleType, sources: Sequence[Source], found: Found, quick: b
     return counted | built
 
 
+def min_labels(module: ModuleType) -> int:
+    """The fewest labels of the paper's datasets that a table is about."""
+    return int(getattr(module, "MIN_LABELS", 0))
+
+
 def name_of(module: ModuleType) -> str:
     """The name of a table: learned_labels is learned-labels."""
     return module.__name__.rpartition(".")[2].replace("_", "-")
@@ -110,11 +117,13 @@ def pick(
     quick: bool,
     among: Sequence[str] = (),
     fallback: str = "python-calls",
+    *,
+    min_labels: int = 0,
 ) -> list[Source]:
     """The datasets of a table: the available ones that are in `among`, or else `fallback`.
 
     `only` names the datasets and overrides `among`. A quick run uses the first two and leaves out large ones. Datasets
-    of the paper are used wherever they are available.
+    of the paper that have at least `min_labels` labels are used wherever they are available.
     """
     sources = [
         source
@@ -122,7 +131,9 @@ def pick(
         if only or not quick or source.published or source.rows <= MAX_ROWS_OF_QUICK_DATASETS
     ]
     if not only:
-        listed = [source for source in sources if source.name in among or source.published]
+        listed = [
+            source for source in sources if source.name in among or (source.published and source.labels >= min_labels)
+        ]
         sources = listed or [source for source in sources if source.name == fallback]
     return sources[:MAX_QUICK_DATASETS] if quick else sources
 

@@ -6,6 +6,7 @@ exact, too. For any other trained network a part is gradient x input:
     part of feature f = x_f ds/dx_f,        part of token i = <e_i, ds/de_i>,  with e_i its word vector
 
 which is the first-order effect of the input. The parts then do not add up to the score; `rest` is what is left.
+What training rows and label trees add to a trained network is exact (`ridge_knn.extra_parts`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,8 +24,8 @@ from holobind.data.analyzers import is_unspaced, normal_form, word_spans
 from holobind.data.batches import Examples, SparseExamples, TextExamples, TokenExamples
 from holobind.networks import FC
 from holobind.networks.sparse_linear import SparseLinear
-from holobind.ridge_knn import RidgeKnn
-from holobind.ridge_knn.explain import OutputParts, output_parts
+from holobind.ridge_knn import ExtraScores, RidgeKnn
+from holobind.ridge_knn.explain import ExtraParts, OutputParts, output_parts
 
 if TYPE_CHECKING:
     from holobind.heads import Head
@@ -173,20 +174,33 @@ def explain_ridge_knn(network: RidgeKnn, x: CsrArray, labels: Sequence[int], nam
     """The exact parts of the scores of some labels for one row of norm 1.  Shapes: x sparse (1, f)"""
     parts = output_parts(network, x)
     vectors = network.codebook().vectors(torch.tensor(labels, dtype=torch.long))
-    rows = _describe_rows(network, x, parts, names)
+    rows = _describe_rows(network.training_rows(), x, parts, names)
     added = network.label_scores(x)
     raised = {} if added is None else dict(zip(added[1][0].tolist(), added[0][0].tolist(), strict=True))
     found = []
     for label, vector in zip(labels, vectors, strict=True):
         scores = parts.scores(vector)
         listed = _list_features(x, scores.features, names)
-        for row, (ids, details), value in zip(parts.rows.tolist(), rows, scores.neighbours, strict=True):
-            listed.append(Part("training row", f"row {row}", float(value), {**details, "has label": label in ids}))
+        listed += _list_rows(rows, label, scores.neighbours)
         if label in raised:
             listed.append(Part("label trees", f"{len(network.label_trees)} label trees", raised[label]))
         if len(scores.trees):
             listed.append(Part("trees", f"{len(scores.trees)} trees", float(scores.trees.sum())))
         found.append([*_largest_first(listed), Part("bias", "bias", scores.bias)])
+    return found
+
+
+def with_extra_scores(
+    parts: list[list[Part]], extra: ExtraScores, added: ExtraParts, x: CsrArray, labels: Sequence[int], names: Names
+) -> list[list[Part]]:
+    """The parts of some labels' scores with what training rows and label trees add.  Shapes: x sparse (1, f)"""
+    rows = _describe_rows(extra.training_rows(), x, added, names)
+    found = []
+    for i, label in enumerate(labels):
+        listed = [*parts[i][:-1], *_list_rows(rows, label, added.neighbours[i])]
+        if added.trees[i]:
+            listed.append(Part("label trees", f"{len(extra.label_trees)} label trees", float(added.trees[i])))
+        found.append([*_largest_first(listed), parts[i][-1]])
     return found
 
 
@@ -283,11 +297,19 @@ def _token_parts(pairs: Sequence[tuple[Any, Tensor, Tensor]], examples: TokenExa
     ]
 
 
+def _list_rows(rows: "list[tuple[set[int], dict[str, Any]]]", label: int, values: NDArray[np.float64]) -> list[Part]:
+    """A part for each neighbour, from `_describe_rows`.  Shapes: (k)"""
+    return [
+        Part("training row", f"row {details['row']}", float(value), {**details, "has label": label in ids})
+        for (ids, details), value in zip(rows, values, strict=True)
+    ]
+
+
 def _describe_rows(
-    network: RidgeKnn, x: CsrArray, parts: OutputParts, names: Names
+    training_rows: tuple[CsrArray, CsrArray], x: CsrArray, parts: OutputParts | ExtraParts, names: Names
 ) -> list[tuple[set[int], dict[str, Any]]]:
     """For each neighbour, the ids of its labels, and its weight, its labels and the features it shares with the row."""
-    X, Y = network.training_rows()
+    X, Y = training_rows
     value = dict(zip(x.indices.tolist(), x.data.tolist(), strict=True))
     found = []
     for row, weight in zip(parts.rows.tolist(), parts.similarity.tolist(), strict=True):

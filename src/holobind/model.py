@@ -61,7 +61,7 @@ class Model(LabelPredictions, LearningOn, nn.Module):
     encoder       embeddings of texts that are features beside those of `tfidf`
     label_order   the label of each of the head's outputs, where the head orders labels differently
     metadata      how it was made: options, data, metrics; any JSON. A file does not keep "timings"
-    extra_scores  votes of neighbours and label trees, which are added to the scores of a trained network
+    extra_scores  neighbours and label trees, which are added to a trained network
     calibration   of scores to probabilities, by rows that were held out; None if there were none
     allowed       (L) which labels may be predicted, in every request; None: all (`restrict`)
     label_text    texts of labels, which raise the scores of labels with few or no training rows
@@ -200,7 +200,7 @@ class Model(LabelPredictions, LearningOn, nn.Module):
 
         def work(rows: RowIndex) -> tuple[RowIndex, Result]:
             with torch.inference_mode():
-                h = self.network.predict_rows(examples, rows)
+                h = self.outputs(examples, rows)
                 scorer = self.scorer(examples, rows, h.device)
                 if self.label_text is not None and isinstance(examples, SparseExamples):
                     texts = examples.text_rows.take(rows)
@@ -212,8 +212,8 @@ class Model(LabelPredictions, LearningOn, nn.Module):
         self.network.prepare()
         if self.label_text is not None:
             self.label_text.prepare()
-        if self.extra_scores is not None and self.extra_scores.knn_weight:
-            self.extra_scores.prepare()
+        if self.extra_scores is not None:
+            self.extra_scores.prepare(self.network, self.head, self.label_order)
         try:
             parallel = parallel and next(self.parameters(), torch.empty(0)).device.type == "cpu"
             even = -(-len(examples) // (torch.get_num_threads() * processes.size)) if parallel else MAX_BATCH_ROWS
@@ -228,6 +228,14 @@ class Model(LabelPredictions, LearningOn, nn.Module):
         finally:
             self.train(was_training)
 
+    def outputs(self, examples: Examples, rows: RowIndex) -> Tensor:
+        """The network's outputs of some rows, with the residuals of neighbours that are added to them.
+
+        Shapes: -> (n, in)
+        """
+        h, extra = self.network.predict_rows(examples, rows), self.extra_scores
+        return h if extra is None else extra.add_to_output(h, examples, rows, self.network, self.head, self.label_order)
+
     def scorer(self, examples: Examples, rows: RowIndex, device: torch.device | str = "cpu") -> Scorer:
         """The head with the scores that neighbours and label trees add for some rows, without label texts."""
         added = self._added_scores(examples, rows, device)
@@ -239,7 +247,10 @@ class Model(LabelPredictions, LearningOn, nn.Module):
         """What is added to the head's scores of some labels, in the head's ids.  Shapes: -> (n, m), (n, m)"""
         if self.extra_scores is None:
             return self.network.added_scores(examples, rows)
-        values, labels = map(torch.from_numpy, self.extra_scores.added_scores(examples, rows))
+        added = self.extra_scores.added_scores(examples, rows)
+        if added is None:
+            return None
+        values, labels = map(torch.from_numpy, added)
         if self._head_labels is not None:
             labels = torch.where(labels >= 0, self._head_labels.cpu()[labels.clamp(min=0)], -1)
         return values.to(device), labels.to(device)
@@ -346,9 +357,12 @@ class Model(LabelPredictions, LearningOn, nn.Module):
             "network smaller by": 1 - whole / (whole - output + linear),
         }
 
-    def save(self, path: str | Path, *, dtype: torch.dtype = torch.float32) -> None:
-        """Write the model to one file, whole or not at all; `dtype` is the precision of its matrices."""
-        model_file.write(path, self, dtype)
+    def save(self, path: str | Path, *, dtype: torch.dtype = torch.float32, processes: Processes = ALONE) -> None:
+        """Write the model to one file, whole or not at all; `dtype` is the precision of its matrices.
+
+        processes   that call it together, with the same model: they share its compression, and the first one writes
+        """
+        model_file.write(path, self, dtype, processes)
 
 
 def load(path: str | Path, *, encoder: str | Path | None = None) -> Model:

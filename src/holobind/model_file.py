@@ -12,7 +12,7 @@ The file is a `_storage` file of kind "model". Its header:
     encoder    of a model with sentence embeddings beside these features: {"name", "digest", "dim", "weight"}
     tokenizer  of a text network: {"kind", "lowercase", "max_tokens", "merges": how many}
     label_text of a model with label texts: {"weights"}, and {"encoder"} as above where they have embeddings
-    extra_scores  of a trained network with votes of neighbours or label trees: the config of `ExtraScores`
+    extra_scores  of a trained network with neighbours or label trees: the config of `ExtraScores`
     calibration   where rows were held out: parameters of the probabilities (`calibration.Calibration`)
     metadata   how the model was made: data, options, metrics; any JSON. "timings" are not stored, so that a model
                that is trained again has the same bytes
@@ -51,6 +51,7 @@ from torch import Tensor
 
 from holobind import _storage as storage
 from holobind import label_text_file, metrics
+from holobind._processes import ALONE, Processes
 from holobind._types import IntArray
 from holobind.calibration import Calibration
 from holobind.codebooks._fingerprint import without_fingerprints
@@ -62,6 +63,7 @@ from holobind.label_filter import Allowed
 from holobind.label_text import LabelText
 from holobind.networks import FC, AttentionLstm, Network, WideAndDeep, XmlCnn
 from holobind.ridge_knn import ExtraScores, RidgeKnn
+from holobind.ridge_knn.extra_scores import solved_path
 
 if TYPE_CHECKING:
     from holobind.data.encoder_features import EncoderFeatures
@@ -100,8 +102,11 @@ class Stored(Protocol):
     def label_order(self) -> IntArray | None: ...
 
 
-def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
-    """Write a model whole or not at all; `dtype` is the precision of its matrices."""
+def write(path: str | Path, model: Stored, dtype: torch.dtype, processes: Processes = ALONE) -> None:
+    """Write a model whole or not at all; `dtype` is the precision of its matrices.
+
+    processes   that have the same model: they share its compression, and the first one writes it
+    """
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise OptionError(f"dtype must be torch.float32, float16 or bfloat16; got {dtype}")
     network = model.network
@@ -165,7 +170,7 @@ def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
     compress = [f"network.{name}" for name in network.compressed_tensors]
     compress += [name for name in label_text_file.COMPRESSED if name in tensors]
     compress += [] if extra is None else [f"extra_scores.{name}" for name in extra.compressed_tensors]
-    storage.write(path, "model", VERSION, header, tensors, compress)
+    storage.write(path, "model", VERSION, header, tensors, compress, processes)
 
 
 def read(path: str | Path) -> dict[str, Any]:
@@ -235,6 +240,8 @@ def _assemble(header: dict[str, Any], tensors: dict[str, Tensor], file_bytes: in
     if isinstance(network, RidgeKnn):
         _check_solved_for(network, head_config, n_labels)
     head = head_from_config(head_config, network.out_features, n_labels, groups["head"])
+    if extra is not None and extra.adds_to_output:
+        solved_path(network, head)
     if not isinstance(header["normalise"], bool) or not isinstance(header["metadata"], dict):
         raise FileError("its header has other types than it should")
     return {

@@ -1,6 +1,7 @@
 """The labels of rows: methods of `Model` that rank labels, choose sets of them, and explain their scores."""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,13 +14,15 @@ from holobind._processes import ALONE, Processes
 from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback, RowIndex
 from holobind.calibration import N_CONTEXT, Calibration, calibrate, n_candidates
 from holobind.codebooks.ranking import merge_top_k
-from holobind.data.batches import Examples
+from holobind.data.batches import Examples, TokenExamples
 from holobind.data.csr import checked_csr
 from holobind.errors import DataError, OptionError
 from holobind.heads.added_scores import Scorer
 from holobind.label_filter import Allowed, Label, RankedLabels, allowed_labels, label_ids, ranked_labels
 from holobind.label_sets import Objective, Ranking, all_probabilities, choose_sets
 from holobind.label_text import N_BEST_LABELS, LabelText
+from holobind.ridge_knn import ExtraScores, feature_rows
+from holobind.ridge_knn.explain import extra_parts
 
 if TYPE_CHECKING:
     from holobind.heads import Head
@@ -44,6 +47,7 @@ class LabelPredictions:
     encoder: Any
     tokenizer: Any
     label_text: LabelText | None
+    extra_scores: ExtraScores | None
     _label_order: Tensor | None
 
     if TYPE_CHECKING:
@@ -52,6 +56,7 @@ class LabelPredictions:
         frequencies: Frequencies
         n_labels: int
         examples: Callable[[Inputs], Examples]
+        outputs: Callable[[Examples, RowIndex], Tensor]
         scorer: Callable[[Examples, RowIndex], Scorer]
         scores: Callable[[Inputs], FloatArray]
         map_outputs: Callable[..., Any]
@@ -211,6 +216,8 @@ class LabelPredictions:
         names = explanation.Names(self.label_names, features, tokens, embedding)
         head_ids = self.head_label_ids(torch.tensor(ids)).tolist()
         method, parts = explanation.explain(self.network, self.head, examples, head_ids, names)
+        if self.extra_scores is not None:
+            parts = self._with_extra_scores(examples, ids, parts, names)
         if self.label_text is not None:
             parts = self._with_label_text(examples, ids, parts, names)
         texts = as_texts(inputs)
@@ -220,6 +227,18 @@ class LabelPredictions:
             for i, found in zip(ids, parts, strict=True)
         ]
 
+    def _with_extra_scores(
+        self, examples: Examples, ids: list[int], parts: "list[list[explanation.Part]]", names: explanation.Names
+    ) -> "list[list[explanation.Part]]":
+        """The parts of labels' scores for one row, with what training rows and label trees add."""
+        assert self.extra_scores is not None
+        x = feature_rows(examples, np.zeros(1, np.intp), self.extra_scores.n_features)
+        if isinstance(examples, TokenExamples):  # neighbours share tokens
+            names = replace(names, features=names.tokens)
+        order = None if self._label_order is None else self._label_order.cpu().numpy()
+        added = extra_parts(self.extra_scores, x, np.array(ids), self.network, self.head, order)
+        return explanation.with_extra_scores(parts, self.extra_scores, added, x, ids, names)
+
     def _with_label_text(
         self, examples: Any, ids: Sequence[int], parts: "list[list[explanation.Part]]", names: explanation.Names
     ) -> "list[list[explanation.Part]]":
@@ -227,7 +246,7 @@ class LabelPredictions:
         assert self.label_text is not None
         row = np.zeros(1, np.intp)
         with torch.inference_mode():
-            h, scorer = self.network.predict_rows(examples, row), self.scorer(examples, row)
+            h, scorer = self.outputs(examples, row), self.scorer(examples, row)
             scores, labels = (each.cpu().numpy() for each in scorer.top_k(h, min(N_BEST_LABELS, self.n_labels)))
         rows = examples.text_rows.take(row)
         values, raised = self.label_text.added(rows, scores, labels, self.frequencies.counts, scorer, h)

@@ -68,7 +68,7 @@ def warm(*, training: bool = False, on_progress: ProgressCallback | None = None)
     parse_features([line.encode() for line in lines[:2]], N_FEATURES, "warm")
     texts = [" ".join(f"word{i}" for i in np.flatnonzero(row)) for row in dense]
     for done, config in enumerate(
-        (ModelConfig(knn_weight=1.0), ModelConfig(dim=4, knn_weight=1.0, label_trees=1), ModelConfig())
+        (ModelConfig(knn_weight=1.0, update=True), ModelConfig(dim=4, knn_weight=1.0, label_trees=1), ModelConfig())
     ):
         report("compiling: the default model", (done + 1) / 4)
         model = learn(Split(X, Y, texts), config)

@@ -38,3 +38,14 @@ def test_trained_vectors_are_projected_unless_they_are_naive():
 def test_vectors_that_are_no_matrix_are_refused():
     with pytest.raises(hb.ShapeError, match=r"vectors of shape \(labels, d\), got \(4,\)"):
         hb.DenseCodebook(normal(4))
+
+
+def test_blocks_of_trained_vectors_are_projected_once_each(monkeypatch):
+    """A search in blocks projects every vector once, and finds what one block finds."""
+    codebook, v = hb.RandomCodebook(20, 8).to_trainable(), normal(3, 8)
+    whole, projected = codebook.top_k(v, 4), []
+    unitary = hb.algebra.unitary
+    monkeypatch.setattr(hb.algebra, "unitary", lambda x: projected.append(len(x)) or unitary(x))
+    scores, labels = codebook.top_k(v, 4, max_bytes=8 * 3 * 5)
+    assert projected == [5, 5, 5, 5]
+    assert labels.equal(whole[1]) and torch.allclose(scores, whole[0])

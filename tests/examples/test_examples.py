@@ -1,5 +1,6 @@
 """The examples run at their small size, learn something, and load what they say they load."""
 
+import argparse
 import importlib.util
 import json
 import sys
@@ -141,8 +142,25 @@ def test_an_encoder_is_fine_tuned_beside_the_closed_form():
     assert set(found) == {"linear", "holographic"}
     for result in found.values():
         held_out = result["held out"]
-        assert held_out["by weight"][str(result["weight"])]["P@1"] >= 0.9 * held_out["by weight"]["0.0"]["P@1"] > 5
-        assert set(result["test"]) == {"closed form", "fine-tuned", "combined"}
+        assert held_out[result["chosen"]]["P@1"] >= 0.9 * held_out["closed form"]["P@1"] > 5
+        assert set(result["test"]) == set(held_out) >= {"fine-tuned alone", "features, in place", "features, beside"}
+
+
+def test_a_fine_tuned_encoder_embeds_a_row_without_having_seen_its_labels(monkeypatch):
+    pytest.importorskip("transformers")
+    module = example("fine_tune_encoder")
+    seen = []
+    monkeypatch.setattr(module, "fine_tune", lambda encoder, head, Y, rows, *_: seen.append(set(rows.tolist())))
+    encoder = module.build_encoder([f"text {i}" for i in range(30)], 1, 8, small=True)
+    calls, embed = [], encoder.embed
+    monkeypatch.setattr(encoder, "embed", lambda rows: calls.append(rows) or embed(rows) + len(calls))
+    rows, Y = np.arange(4, 24), sparse.csr_array(np.eye(3, dtype=np.float32)[np.arange(30) % 3])
+    args = argparse.Namespace(folds=2, loss="squares", epochs=1, rate=1e-3)
+    tuned = module.FineTuned(encoder, "holographic", Y, rows, args)
+    assert len(seen) == 2 and set.union(*seen) == set(rows.tolist()) and not set.intersection(*seen)
+    for row in rows.tolist():
+        (blind,) = [E for (_, E), used in zip(tuned.heads, seen, strict=True) if row not in used]
+        torch.testing.assert_close(tuned.embeddings[row], blind[row])
 
 
 def test_the_heads_of_the_fine_tuned_encoder_start_at_one_ridge_regression():

@@ -45,6 +45,10 @@ def test_corpora_made_from_installed_code_are_always_available_and_unknown_names
         datasets.chosen(None, ["bibtex"])
     assert [s.name for s in training.pick(None, None, False, ("Bibtex",))] == ["python-calls"]
     assert [s.name for s in training.pick(data, None, False, ("Delicious", "Bibtex"))] == ["Bibtex", "Delicious"]
+    # A table about many labels leaves out the paper's small datasets, unless they are named.
+    assert [s.name for s in training.pick(data, None, False, ("Bibtex",), min_labels=900)] == ["Bibtex", "Delicious"]
+    assert [s.name for s in training.pick(data, None, False, (), min_labels=900)] == ["Delicious"]
+    assert [s.name for s in training.pick(data, ["Bibtex"], False, (), min_labels=900)] == ["Bibtex"]
 
 
 def test_the_folder_of_datasets_is_the_option_or_the_environment_variable_or_the_default(tmp_path, monkeypatch):

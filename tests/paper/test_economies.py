@@ -74,3 +74,41 @@ def test_an_audit_measures_what_is_missing(economies, tmp_path):
     stored = [json.loads(line) for line in results.read_text().splitlines()]
     assert [each["economy"] for each in stored] == ["weight bits", "residual table", "neighbours"]
     assert list(economies.audit(train, held, wanted, key, results)) == []
+
+
+@pytest.fixture
+def fixed(economies):
+    return importlib.import_module("economies_fixed")
+
+
+def test_twins_with_fixed_choices_differ_in_one_part_alone(fixed):
+    train = clustered_split(1200)
+    parts = fixed.Parts.of(train, 0)
+    network, default = parts.network(None), parts.fitted.network
+    assert network.codes.equal(default.codes) and network.config() == default.config()
+    exact = fixed.ECONOMIES["weight bits"]
+    with fixed.replaced(exact.twin):
+        twin = parts.network(exact)
+        top, _ = fixed.predict(twin, train.X[:50])
+    assert twin.codes.is_floating_point() and twin.knn_weight == default.knn_weight
+    assert np.mean(top[:, 0] == fixed.predict(network, train.X[:50])[0][:, 0]) > 0.5
+
+
+def test_an_economy_is_costly_only_beyond_its_standard_error(fixed):
+    loss = np.array([0.05, 0.3])
+    assert fixed.verdict(loss, np.array([0.01, 0.05])) == "costly"
+    assert fixed.verdict(loss, np.array([0.01, 0.2])) == "not resolved"
+    assert fixed.verdict(np.array([0.05, 0.1]), np.array([0.01, 0.0])) == "harmless"
+
+
+def test_losses_of_seeds_are_averaged(fixed):
+    def run(seed, loss):
+        names = fixed.METRICS
+        return {"economy": "beam", "dataset": "a", "seed": seed} | {
+            "loss": dict.fromkeys(names, loss),
+            "standard error": dict.fromkeys(names, 0.06),
+        }
+
+    found = fixed.summary([run(0, 0.4), run(1, -0.1)])["beam"]["a"]
+    assert found == {"verdict": "not resolved", "largest loss": ["P@1", 0.15, 0.04], "seeds": 2}
+    assert fixed.summary([run(0, 0.5), run(1, 0.1)])["beam"]["a"]["verdict"] == "costly"

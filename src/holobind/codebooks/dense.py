@@ -59,8 +59,9 @@ class DenseCodebook(Codebook):
         with torch.no_grad():
             self.table.copy_(self._draw())
 
-    def _all_vectors(self) -> Tensor:
-        return algebra.unitary(self.table) if self._projects else self.table
+    def _range(self, first: int, last: int) -> Tensor:
+        """The vectors of a range of labels; only these are projected."""
+        return algebra.unitary(self.table[first:last]) if self._projects else self.table[first:last]
 
     def _to_query(self, v: Tensor) -> Tensor:
         return v
@@ -69,10 +70,10 @@ class DenseCodebook(Codebook):
         return total
 
     def _score_block(self, query: Tensor, first: int, last: int) -> Tensor:
-        return query @ self._all_vectors()[first:last].to(query.dtype).T
+        return query @ self._range(first, last).to(query.dtype).T
 
     def _sum_block(self, weights: Tensor, first: int, last: int) -> Tensor:
-        return weights @ self._all_vectors()[first:last].to(weights.dtype)
+        return weights @ self._range(first, last).to(weights.dtype)
 
     def _blocks(self, rows: int, max_bytes: int, first: int, last: int) -> Iterator[tuple[slice, int, int]]:
         size = max(1, min(max_bytes // (8 * max(1, rows)), self.n_labels))

@@ -8,7 +8,7 @@ fit           all of it from data: the penalty, the neighbours (`knn_choice`), t
               `fit_checkpoint` resumes it
 update        more rows and labels, or fewer, without another fit; `update_state` is what that needs
 estimate      the score on held-out rows with its interval, and near-duplicates
-extra_scores  votes of neighbours and label trees beside any trained network; `extra_choice` chooses them
+extra_scores  neighbours and label trees beside any trained network; `extra_choice` chooses them
 network       the network: packed weights and training rows
 encoder       fast outputs of the network
 quantise      weights in two or four bits
@@ -17,7 +17,7 @@ quantise      weights in two or four bits
 from holobind.codebooks.registry import default_dim
 from holobind.ridge_knn.encoder import rare_label_weights
 from holobind.ridge_knn.estimate import HeldOut
-from holobind.ridge_knn.extra_choice import ExtraChoice, choose_extra_scores, default_choice
+from holobind.ridge_knn.extra_choice import ExtraChoice, choose_extra_scores, choose_residuals, default_choice
 from holobind.ridge_knn.extra_scores import ExtraScores, feature_rows
 from holobind.ridge_knn.fit import RidgeKnnFit, default_knn_dim, fit_ridge_knn
 from holobind.ridge_knn.forest import Forest
@@ -43,6 +43,7 @@ __all__ = [
     "RidgeSolution",
     "add_rows",
     "choose_extra_scores",
+    "choose_residuals",
     "default_choice",
     "default_dim",
     "default_knn_dim",

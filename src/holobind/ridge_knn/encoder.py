@@ -1,14 +1,16 @@
-"""Fast outputs of a `RidgeKnn` network: its weights, residuals and leaf values as int8 tables.
+"""Fast outputs of a ridge regression with kNN: weights, residuals and leaf values as int8 tables.
 
 The output is a sum of terms: the ridge regression x W + b, the mean residual of the nearest training rows, and the mean
 leaf value of the trees (`network` has the equations). Each term is a weighted sum of rows of an int8 table. The terms
-of a block of rows are added while the block is in the cache.
+of a block of rows are added while the block is in the cache. `LinearEncoder` has the first two, for `RidgeKnn` and for
+the solved linear path of a trained network (`extra_scores`); `Encoder` has all three.
 
 Residuals are not stored in a model. They are computed from the training rows when a query first needs them, and kept up
 to MAX_KNN_TABLE_BYTES. Leaf values are computed when the encoder is built.
 """
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +20,7 @@ from torch import Tensor
 
 from holobind._threads import by_rows
 from holobind._types import CsrArray, FloatArray, IntArray
-from holobind.codebooks import OrbitCodebook
+from holobind.codebooks import Codebook, OneHotCodebook, OrbitCodebook
 from holobind.data.csr import column_counts, from_arrays, idf_weights
 from holobind.ridge_knn._kernels import add_int8_product, add_int8_row_sums, add_slices, add_sparse, quantise_rows
 from holobind.ridge_knn.forest import Forest
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 MIN_FEATURES_WITH_FOREST = 4  # of queries and neighbours: rows with fewer features have more than 30 equals
 LEAF_RESIDUAL_WEIGHT = 0.6  # of the mean residual in leaves
 MAX_KNN_TABLE_BYTES = 1 << 30  # of the residual table; a larger one is not kept
+MAX_ROWS_WITHOUT_TABLE = 512  # that are encoded together, if no table keeps residuals: 30 KB each with d = 1024
 BLOCK_ROWS = 64  # rows whose terms are added together
 
 Int8Array = NDArray[np.int8]
@@ -39,35 +42,34 @@ KnnSearch = Callable[[CsrArray], Neighbours]
 AddTerm = Callable[[int, int, FloatArray], None]  # add a term of the rows first to last to an output array
 
 
-class Encoder:
-    """The tables of a network and the sums over them.
+class LinearEncoder:
+    """A linear map x W + b and its residuals on training rows, as tables, and the sums over them.
 
-    network    where they come from
-    with_knn   whether `encode` is to search neighbours; with False, it has no kNN term
-    label_counts   by which rare labels are boosted; by default those of the network's training rows
+        t_i - (x_i W + b),      t_i = sum over the labels l of row i of y_il c_l
+
+    weights          W as int8 levels and a scale a row (`quantised`)
+    codebook         with the label vectors c
+    X, Y             the training rows, and their labels times the lengths of target vectors
+    max_table_bytes  of residuals that are kept
+
+    Shapes: weights (f, d) and (f), bias (d), X (n, f), Y (n, L)
     """
 
-    def __init__(self, network: "RidgeKnn", with_knn: bool = True, label_counts: IntArray | None = None) -> None:
-        if network.one_hot:
-            self.weight_levels, self.weight_scales = _quantised(network.weights().numpy())
-        else:
-            self.weight_levels = unpack_levels(network.codes.cpu(), network.out_features, network.bits).numpy()
-            self.weight_scales = (network.scales.float() / 2).cpu().numpy()
-        self.bias, self.codebook = network.bias.float().cpu().numpy(), network.codebook()
-        self.similarity_power, self.knn_weight = network.similarity_power, network.knn_weight
-        self.X, self.Y = network.training_rows()[0], network.targets(label_counts)
-        n, d = self.X.shape[0], network.out_features
+    def __init__(
+        self,
+        weights: tuple[Int8Array, FloatArray],
+        bias: FloatArray,
+        codebook: Codebook,
+        X: CsrArray,
+        Y: CsrArray,
+        max_table_bytes: int = sys.maxsize,
+    ) -> None:
+        self.weight_levels, self.weight_scales = weights
+        self.bias, self.codebook, self.X, self.Y = bias, codebook, X, Y
+        n, d = X.shape[0], len(bias)
         # Pages of an empty array that are never written take no memory.
-        self.residuals = (
-            np.empty((n, d), np.int8) if n * d <= min(MAX_KNN_TABLE_BYTES, network.max_table_bytes) else None
-        )
+        self.residuals = np.empty((n, d), np.int8) if n * d <= min(MAX_KNN_TABLE_BYTES, max_table_bytes) else None
         self.residual_scales, self.residual_known = np.empty(n, np.float32), np.zeros(n, bool)
-        self.forest, self.forest_weight = network.forest, network.forest_weight
-        self.split_levels = None if self.forest is None else self.forest.split_levels()
-        self.leaf_values = None if self.forest is None else self._leaf_values(self.forest)
-        self.knn_search: KnnSearch | None = None
-        if with_knn and network.knn_weight:
-            self.knn_search = self.build_knn_search(network.idf_power, with_forest=self.forest is not None)
 
     def build_knn_search(
         self, idf_power: float, with_forest: bool, feature_counts: tuple[IntArray, int] | None = None
@@ -92,16 +94,6 @@ class Encoder:
 
         return search
 
-    def encode(self, X: CsrArray) -> Tensor:
-        """The network's outputs.  Shapes: (n, f) -> (n, d)"""
-        ridge_weight = 1 - self.forest_weight
-        terms = [self.linear_term(X, ridge_weight)]
-        if self.knn_search is not None:
-            terms.append(self.knn_term(self.knn_search(X), self.similarity_power, ridge_weight * self.knn_weight))
-        if self.forest is not None:
-            terms.append(self.forest_term(X))
-        return torch.from_numpy(self.sum_terms(terms, X.shape[0], ridge_weight))
-
     def sum_terms(self, terms: list[AddTerm], n: int, bias_weight: float = 0.0) -> FloatArray:
         """The sum of terms and of `bias_weight` times the bias.  Shapes: -> (n, d)"""
         out, bias = np.empty((n, len(self.bias)), np.float32), np.float32(bias_weight) * self.bias
@@ -121,14 +113,21 @@ class Encoder:
         values = X.data * (self.weight_scales * np.float32(weight))[X.indices]
         return _weighted_rows(X.indptr, X.indices, values, self.weight_levels)
 
-    def knn_term(
+    def knn_term(self, neighbours: Neighbours, similarity_power: float, weight: float) -> AddTerm:
+        """weight times the mean residual of the neighbours, weighted by powers of their similarities.
+
+        Shapes: 2 x (n, k)
+        """
+        return self.knn_terms(neighbours, (similarity_power,), weight)[0]
+
+    def knn_terms(
         self,
         neighbours: Neighbours,
-        similarity_power: float,
+        similarity_powers: Sequence[float],
         weight: float,
         local: Callable[[IntArray], tuple[IntArray, NDArray[np.bool_]]] | None = None,
-    ) -> AddTerm:
-        """weight times the mean residual of the neighbours, weighted by powers of their similarities.
+    ) -> list[AddTerm]:
+        """`knn_term` of several powers, from the same residuals.
 
         local   training rows from the neighbours' indices, and whether they are rows of this network: residuals of
                 others are left out
@@ -136,24 +135,110 @@ class Encoder:
         Shapes: 2 x (n, k)
         """
         similarities, ids = neighbours
-        table, scales = self.residuals, self.residual_scales
         has_neighbours = similarities[:, 0] > 0
-        ids = ids[has_neighbours]
-        weights = similarity_weights(similarities[has_neighbours], similarity_power)
+        ids, is_own = ids[has_neighbours], None
         if local is not None:
             ids, is_own = local(ids)
-            weights = weights * is_own
+        table, scales, ids = self._residuals_of(ids)
+        indptr = np.append(0, np.cumsum(np.where(has_neighbours, similarities.shape[1], 0)))
+        terms = []
+        for similarity_power in similarity_powers:
+            weights = similarity_weights(similarities[has_neighbours], similarity_power)
+            if is_own is not None:
+                weights = weights * is_own
+            values = weights * np.float32(weight) * scales[ids]
+            terms.append(_weighted_rows(indptr, ids.ravel(), values.ravel(), table))
+        return terms
+
+    def _residuals_of(self, ids: IntArray) -> tuple[Int8Array, FloatArray, IntArray]:
+        """A table of residuals, their scales, and where the residuals of some training rows are in it."""
+        table, scales = self.residuals, self.residual_scales
         if table is None:
             used, ids = np.unique(ids, return_inverse=True)
-            table, scales = self._residuals(used)
+            return *self._residuals(used), ids
+        new = np.unique(ids[~self.residual_known[ids]])
+        if len(new):
+            table[new], scales[new] = self._residuals(new)
+            self.residual_known[new] = True
+        return table, scales, ids
+
+    def forest_output(self, X: CsrArray) -> FloatArray | None:
+        """The mean leaf value of the trees of a network with a forest; this map has none."""
+        return None
+
+    def _residuals(
+        self, rows: IntArray, target_weight: float = 1.0, linear_weight: float = 1.0
+    ) -> tuple[Int8Array, FloatArray]:
+        """target_weight t_i - linear_weight (x_i W + b) of some training rows i, as int8 levels and a scale a row.
+
+        Shapes: (m) -> (m, d), (m)
+        """
+        X, Y, d = self.X[rows], self.Y[rows], len(self.bias)
+        values = X.data * self.weight_scales[X.indices] * np.float32(-linear_weight)
+        label_values = Y.data * np.float32(target_weight)
+        add_targets = _target_term(self.codebook, from_arrays(label_values, Y.indices, Y.indptr, Y.shape))
+        levels, scales = np.empty((len(rows), d), np.int8), np.empty(len(rows), np.float32)
+
+        def compute_range(first: int, last: int) -> None:
+            buffer = np.empty((min(BLOCK_ROWS, last - first), d), np.float32)
+            for top in range(first, last, BLOCK_ROWS):
+                end = min(top + BLOCK_ROWS, last)
+                block = buffer[: end - top]
+                block[:] = np.float32(-linear_weight) * self.bias
+                add_targets(top, end, block)
+                add_int8_product(X.indptr[top : end + 1], X.indices, values, self.weight_levels, block)
+                quantise_rows(block, levels[top:end], scales[top:end])
+
+        by_rows(compute_range, len(rows))
+        return levels, scales
+
+
+class Encoder(LinearEncoder):
+    """The tables of a `RidgeKnn` network.
+
+    network    where they come from
+    with_knn   whether `encode` is to search neighbours; with False, it has no kNN term, and no residual is kept
+    label_counts   by which rare labels are boosted; by default those of the network's training rows
+    """
+
+    def __init__(self, network: "RidgeKnn", with_knn: bool = True, label_counts: IntArray | None = None) -> None:
+        if network.one_hot:
+            weights = quantised(network.weights().numpy())
         else:
-            new = np.unique(ids[~self.residual_known[ids]])
-            if len(new):
-                table[new], scales[new] = self._residuals(new)
-                self.residual_known[new] = True
-        indptr = np.append(0, np.cumsum(np.where(has_neighbours, similarities.shape[1], 0)))
-        values = weights * np.float32(weight) * scales[ids]
-        return _weighted_rows(indptr, ids.ravel(), values.ravel(), table)
+            levels = unpack_levels(network.codes.cpu(), network.out_features, network.bits).numpy()
+            weights = levels, (network.scales.float() / 2).cpu().numpy()
+        super().__init__(
+            weights,
+            network.bias.float().cpu().numpy(),
+            network.codebook(),
+            network.training_rows()[0],
+            network.targets(label_counts),
+            network.max_table_bytes if with_knn else 0,
+        )
+        self.similarity_power, self.knn_weight = network.similarity_power, network.knn_weight
+        self.forest, self.forest_weight = network.forest, network.forest_weight
+        self.split_levels = None if self.forest is None else self.forest.split_levels()
+        self.leaf_values = None if self.forest is None else self._leaf_values(self.forest)
+        self.knn_search: KnnSearch | None = None
+        if with_knn and network.knn_weight:
+            self.knn_search = self.build_knn_search(network.idf_power, with_forest=self.forest is not None)
+
+    def encode(self, X: CsrArray) -> Tensor:
+        """The network's outputs.  Shapes: (n, f) -> (n, d)"""
+        if self.residuals is None and X.shape[0] > MAX_ROWS_WITHOUT_TABLE:
+            ranges = range(0, X.shape[0], MAX_ROWS_WITHOUT_TABLE)
+            return torch.cat([self.encode(X[first : first + MAX_ROWS_WITHOUT_TABLE]) for first in ranges])
+        ridge_weight = 1 - self.forest_weight
+        terms = [self.linear_term(X, ridge_weight)]
+        if self.knn_search is not None:
+            terms.append(self.knn_term(self.knn_search(X), self.similarity_power, ridge_weight * self.knn_weight))
+        if self.forest is not None:
+            terms.append(self.forest_term(X))
+        return torch.from_numpy(self.sum_terms(terms, X.shape[0], ridge_weight))
+
+    def forest_output(self, X: CsrArray) -> FloatArray | None:
+        """The mean leaf value of the trees; None without a forest.  Shapes: (n, f) -> (n, d)"""
+        return None if self.forest is None else self.sum_terms([self.forest_term(X)], X.shape[0])
 
     def forest_term(self, X: CsrArray) -> AddTerm:
         """The mean over trees of the value of a row's leaf.  Shapes: (n, f)"""
@@ -199,38 +284,6 @@ class Encoder:
         unit = float(np.abs(total).max(initial=0)) / 127 or 1.0
         return np.rint(total / unit, out=total).astype(np.int8), unit
 
-    def _residuals(
-        self, rows: IntArray, target_weight: float = 1.0, linear_weight: float = 1.0
-    ) -> tuple[Int8Array, FloatArray]:
-        """target_weight t_i - linear_weight (x_i W + b) of some training rows i, as int8 levels and a scale a row.
-
-        Shapes: (m) -> (m, d), (m)
-        """
-        X, Y, d = self.X[rows], self.Y[rows], len(self.bias)
-        values = X.data * self.weight_scales[X.indices] * np.float32(-linear_weight)
-        label_values = Y.data * np.float32(target_weight)
-        codebook = self.codebook
-        if isinstance(codebook, OrbitCodebook):
-            bases = codebook.doubled_bases().numpy()
-            starts = codebook.slice_starts(torch.from_numpy(Y.indices)).numpy()
-        levels, scales = np.empty((len(rows), d), np.int8), np.empty(len(rows), np.float32)
-
-        def compute_range(first: int, last: int) -> None:
-            buffer = np.empty((min(BLOCK_ROWS, last - first), d), np.float32)
-            for top in range(first, last, BLOCK_ROWS):
-                end = min(top + BLOCK_ROWS, last)
-                block = buffer[: end - top]
-                block[:] = np.float32(-linear_weight) * self.bias
-                if isinstance(codebook, OrbitCodebook):
-                    add_slices(Y.indptr[top : end + 1], starts, label_values, bases, block)
-                else:
-                    add_sparse(Y.indptr[top : end + 1], Y.indices, label_values, block)
-                add_int8_product(X.indptr[top : end + 1], X.indices, values, self.weight_levels, block)
-                quantise_rows(block, levels[top:end], scales[top:end])
-
-        by_rows(compute_range, len(rows))
-        return levels, scales
-
 
 def rare_label_weights(counts: IntArray, boost: float) -> FloatArray:
     """(n_max / n_l)^boost of each label l that n_l rows have; 1 for the most frequent label.  Shapes: (L) -> (L)"""
@@ -257,7 +310,25 @@ def _weighted_rows(indptr: NDArray[Any], ids: NDArray[Any], values: FloatArray, 
     return lambda first, last, out: add_int8_product(indptr[first : last + 1], ids, values, table, out)
 
 
-def _quantised(V: FloatArray) -> tuple[Int8Array, FloatArray]:
+def _target_term(codebook: Codebook, Y: CsrArray) -> AddTerm:
+    """The sums of the label vectors of rows, each times its value in Y.  Shapes: (n, L)"""
+    indptr, ids, values = Y.indptr, Y.indices, Y.data
+    if isinstance(codebook, OneHotCodebook):
+        return lambda first, last, out: add_sparse(indptr[first : last + 1], ids, values, out)
+    if isinstance(codebook, OrbitCodebook):
+        bases, starts = codebook.doubled_bases().numpy(), codebook.slice_starts(torch.from_numpy(ids)).numpy()
+        return lambda first, last, out: add_slices(indptr[first : last + 1], starts, values, bases, out)
+
+    def add_encoded(first: int, last: int, out: FloatArray) -> None:
+        at = slice(indptr[first], indptr[last])
+        offsets = torch.from_numpy(indptr[first:last].astype(np.int64) - int(indptr[first]))
+        labels = torch.from_numpy(ids[at].astype(np.int64))
+        out += codebook.encode(labels, offsets, torch.from_numpy(values[at])).detach().cpu().numpy()
+
+    return add_encoded
+
+
+def quantised(V: FloatArray) -> tuple[Int8Array, FloatArray]:
     """Rows as int8 levels and a scale a row.  Shapes: (n, d) -> (n, d), (n)"""
     levels, scales = np.empty(V.shape, np.int8), np.empty(len(V), np.float32)
     quantise_rows(V, levels, scales)

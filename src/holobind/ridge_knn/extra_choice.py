@@ -1,4 +1,8 @@
-"""The choice of what is added to a trained network's scores (`ExtraScores`), on held-out rows by nDCG@5."""
+"""The choice of what is added to a trained network (`ExtraScores`), on held-out rows by nDCG@5.
+
+Residuals of neighbours, and label trees beside them, are chosen as in the closed form (`choose_residuals`); votes have
+weights in units of the network's own scores (`choose_extra_scores`).
+"""
 
 from dataclasses import dataclass, replace
 from itertools import product
@@ -9,16 +13,31 @@ import torch
 from torch import Tensor
 
 from holobind._types import CsrArray, IntArray, ProgressCallback
+from holobind.codebooks import Codebook
 from holobind.data.csr import column_counts, idf_weights
 from holobind.heads import Head
 from holobind.heads.added_scores import AddedScores
 from holobind.metrics import ndcg_at_k
 from holobind.ridge_knn.extra_scores import ExtraScores, padded, sum_votes, unpadded, weighted_labels
 from holobind.ridge_knn.fit_label_tree import fit_label_tree
-from holobind.ridge_knn.knn_choice import IDF_POWERS, MIDDLE_KNN_WEIGHT, MIN_IDF_GAIN, SIMILARITY_POWERS
+from holobind.ridge_knn.knn_choice import (
+    IDF_POWERS,
+    MIDDLE_KNN_WEIGHT,
+    MIN_IDF_GAIN,
+    SIMILARITY_POWERS,
+    HeldOutOutputs,
+    KnnChoice,
+    choose_knn,
+)
 from holobind.ridge_knn.knn_index import N_NEIGHBOURS, KnnIndex
 from holobind.ridge_knn.label_tree import LabelTree, search_trees
-from holobind.ridge_knn.tree_choice import DEFAULT_TREE_WEIGHT, MIN_TREE_GAIN, N_LABEL_TREES, TREE_WEIGHTS
+from holobind.ridge_knn.tree_choice import (
+    DEFAULT_TREE_WEIGHT,
+    MIN_TREE_GAIN,
+    N_LABEL_TREES,
+    TREE_WEIGHTS,
+    choose_trees,
+)
 
 K = 5
 # In units of the mean distance of a row's best score and its 30th, which differs from loss to loss.
@@ -36,6 +55,7 @@ class ExtraChoice:
     idf_power: float = 0.0
     tree_weight: float = 0.0
     n_trees: int = 0
+    residuals: bool = False
     tree: LabelTree | None = None
     ndcg_without: float | None = None
     ndcg: float | None = None
@@ -70,12 +90,14 @@ class ExtraChoice:
             idf_power=self.idf_power,
             rare_label_boost=rare_label_boost,
             tree_weight=self.tree_weight if trees else 0.0,
+            residuals=self.residuals,
         )
 
     def summary(self) -> dict[str, Any]:
         """The choice as JSON values for a model's metadata."""
         rounded = {name: None if value is None else round(value, 3) for name, value in self._scores().items()}
         return {
+            "neighbours": "residuals" if self.residuals else "votes",
             "knn_weight": self.knn_weight,
             "similarity_power": self.similarity_power,
             "idf_power": self.idf_power,
@@ -87,10 +109,55 @@ class ExtraChoice:
         return {"ndcg_without": self.ndcg_without, "ndcg": self.ndcg}
 
 
-def default_choice(knn_weight: float | None, label_trees: int | None) -> ExtraChoice:
+def default_choice(knn_weight: float | None, label_trees: int | None, residuals: bool = False) -> ExtraChoice:
     """The settings where no rows are held out."""
     weight = MIDDLE_KNN_WEIGHT if knn_weight is None else knn_weight
-    return ExtraChoice(weight, tree_weight=DEFAULT_TREE_WEIGHT if label_trees else 0.0, n_trees=label_trees or 0)
+    tree_weight, n_trees = DEFAULT_TREE_WEIGHT if label_trees else 0.0, label_trees or 0
+    return ExtraChoice(weight, tree_weight=tree_weight, n_trees=n_trees, residuals=residuals)
+
+
+def choose_residuals(
+    codebook: Codebook,
+    outputs: HeldOutOutputs,
+    X_held: CsrArray,
+    kept: tuple[CsrArray, CsrArray],
+    *,
+    head_labels: IntArray | None = None,
+    knn_weight: float | None = None,
+    label_trees: int | None = None,
+    try_trees: bool = False,
+    seed: int = 0,
+    on_progress: ProgressCallback | None = None,
+) -> ExtraChoice:
+    """Choose what is None, as in the closed form: the neighbours, whose residuals are added, then label trees.
+
+    outputs      of held-out rows: `linear` is the whole output of the network, and labels have the head's ids
+    X_held, kept   rows of norm 1: those to validate on, and those to fit a tree to, with their labels
+    other arguments as of `choose_extra_scores`
+
+    Shapes: X_held (m, f), kept (n, f), (n, L)
+    """
+    k = min(K, codebook.n_labels)
+    without = float(ndcg_at_k(outputs.Y, codebook.top_k(outputs.linear, k)[1].numpy())[-1])
+    knn, best = KnnChoice(0.0, 2.0, 0.0, 0.0), without
+    if outputs.residuals and knn_weight != 0:
+        knn, _ = choose_knn(codebook, [outputs], knn_weight)
+        best = knn.ndcg or 0.0
+    choice = ExtraChoice(
+        knn.knn_weight, knn.similarity_power, knn.idf_power, residuals=True, ndcg_without=without, ndcg=best
+    )
+    if (label_trees or (label_trees is None and try_trees)) and kept[1].nnz:
+        tree = fit_label_tree(*kept, seed=seed, on_progress=on_progress)
+        values, labels = search_trees([tree], X_held)
+        if head_labels is not None:
+            labels = np.where(labels >= 0, head_labels[np.maximum(labels, 0)], -1)
+        found = choose_trees(
+            codebook, outputs.output(knn), outputs.Y, (values, labels), may_be_none=label_trees is None
+        )[0]
+        if found.weight:
+            n_trees = label_trees or N_LABEL_TREES
+            choice = replace(choice, tree_weight=found.weight, n_trees=n_trees, tree=tree, ndcg=found.ndcg)
+    return choice
 
 
 def choose_extra_scores(
@@ -107,7 +174,7 @@ def choose_extra_scores(
     seed: int = 0,
     on_progress: ProgressCallback | None = None,
 ) -> ExtraChoice:
-    """Choose what is None: first the neighbours, then whether a label tree is better beside them.
+    """Choose what is None: first the neighbours, which vote, then whether a label tree is better beside them.
 
     h            outputs of the network for held-out rows
     held, kept   rows of norm 1 and labels: those to validate on, and those that vote

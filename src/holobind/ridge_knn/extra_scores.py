@@ -1,15 +1,21 @@
-"""What is added to the scores of any trained network: votes of the nearest training rows (kNN), and label trees.
+"""What is added to a trained network: the nearest training rows (kNN) and label trees.
 
-    score'(l) = score(l) + knn_weight sum_i w_i y_il (n_max / n_l)^rare_label_boost + tree_weight (log P(l | x) + 6)
+    score'(l) = score(l) + knn_weight sum_i w_i r_il + tree_weight (log P(l | x) + 6)
     w_i       = cos(x, x_i)^similarity_power / sum_j cos(x, x_j)^similarity_power       i over the 30 nearest rows
 
-The closed form adds the mean residual of its neighbours to its output vector. Votes are its sparse twin: they touch the
-labels of 30 rows, need no second pass of the network over these rows, and suit every loss. On held-out rows both are
-equally good (experiments/trained_gap.py). A network that reads tokens has its neighbours in the bag of its tokens.
-Both terms are 0 or larger, so that the search for the best labels stays exact (`heads.added_scores`).
+Neighbours add one of two things:
+
+residuals   r_il = <t_i - (x_i W + b), c_l>, as in the closed form, where the network has a solved linear path x W + b.
+            They are added to the output of the network, all labels at once (`LinearEncoder`). What hidden layers add
+            to the path is left out: a network on tokens could only compute it from the texts of all training rows.
+votes       r_il = y_il (n_max / n_l)^rare_label_boost, for every other network and loss. They touch the labels of 30
+            rows and are 0 or larger, so that the search for the best labels stays exact (`heads.added_scores`).
+
+A network that reads tokens alone has its neighbours in the bag of its tokens.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -30,8 +36,10 @@ from holobind.data.csr import (
     row_entries,
 )
 from holobind.errors import OptionError
+from holobind.heads import Head
+from holobind.networks.base import Network
 from holobind.ridge_knn._module import FixedDtypeModule
-from holobind.ridge_knn.encoder import rare_label_weights, similarity_weights
+from holobind.ridge_knn.encoder import KnnSearch, LinearEncoder, quantised, rare_label_weights, similarity_weights
 from holobind.ridge_knn.knn_index import N_NEIGHBOURS, KnnIndex
 from holobind.ridge_knn.label_tree import COMPRESSED_TREE_TENSORS, LabelTree, search_trees
 from holobind.ridge_knn.network import (
@@ -48,16 +56,17 @@ ROW_TENSORS = ("row_offsets", "row_ids", "row_values", "label_offsets", "label_i
 
 
 class ExtraScores(FixedDtypeModule):
-    """Votes of neighbours and label trees: buffers, packed as in a model file, and settings.
+    """Neighbours and label trees: buffers, packed as in a model file, and settings.
 
     Buffers: row_offsets, row_ids, row_values   the training rows as CSR: (rows + 1), (entries), (entries) float16
              label_offsets, label_ids           their label sets as CSR: (rows + 1), (labels)
 
     rows, entries, labels   numbers of training rows, of their features that are not 0, and of their labels
-    knn_weight              weight of the votes; 0 for none
+    knn_weight              weight of the neighbours; 0 for none
+    residuals               whether neighbours add their residuals to outputs; otherwise they vote
     similarity_power        power of the cosine in the weights of neighbours
     idf_power               power of the features' idf weights in the cosine
-    rare_label_boost        power of n_max / n_l, by which a vote for label l counts
+    rare_label_boost        power of n_max / n_l, by which a vote for label l counts, and its vector in a target
     label_trees             `LabelTree.config()` of each label tree
     tree_weight             weight of log-probabilities of label trees; 0 without any
     """
@@ -82,6 +91,7 @@ class ExtraScores(FixedDtypeModule):
         rare_label_boost: float = 0.0,
         label_trees: Sequence[dict[str, Any]] = (),
         tree_weight: float = 0.0,
+        residuals: bool = False,
     ) -> None:
         super().__init__()
         if min(n_features, n_labels) < 1 or min(rows, entries, labels) < 0:
@@ -106,7 +116,9 @@ class ExtraScores(FixedDtypeModule):
                 f"ExtraScores: tree_weight must be 0 without label trees, of which there are at most {MAX_LABEL_TREES};"
                 f" got {tree_weight} and {len(label_trees)} trees"
             )
-        self.n_features, self.n_labels = n_features, n_labels
+        if not isinstance(residuals, bool):
+            raise OptionError(f"ExtraScores: residuals must be true or false; got {str(residuals)[:40]!r}")
+        self.n_features, self.n_labels, self.residuals = n_features, n_labels, residuals
         self.knn_weight, self.similarity_power = float(knn_weight), float(similarity_power)
         self.idf_power, self.rare_label_boost = float(idf_power), float(rare_label_boost)
         self.label_trees = nn.ModuleList(LabelTree(n_features, n_labels, **config) for config in label_trees)
@@ -119,17 +131,21 @@ class ExtraScores(FixedDtypeModule):
             ("label_ids", torch.zeros(labels, dtype=id_dtype(n_labels))),
         ):
             self.register_buffer(name, buffer)
-        self._search: Callable[[CsrArray], CsrArray] | None = None
+        self._forget_tables()
+
+    def _forget_tables(self) -> None:
+        self._vote_tables: tuple[KnnSearch, CsrArray] | None = None
+        self._residual_tables: tuple[tuple[int, ...], LinearEncoder, KnnSearch] | None = None
 
     @classmethod
     def from_rows(
         cls, X: CsrArray, Y: CsrArray, *, trees: Sequence[LabelTree] = (), knn_weight: float = 0.0, **settings: Any
     ) -> Self:
-        """Pack training rows and label sets, of which none are needed without votes.  Shapes: (n, f), (n, L)"""
+        """Pack training rows and label sets; without neighbours none are kept.  Shapes: (n, f), (n, L)"""
         if not knn_weight:
             X, Y = X[:0], Y[:0]
         configs = [tree.config() for tree in trees]
-        sizes = {"rows": X.shape[0], "entries": X.nnz, "labels": Y.nnz}
+        sizes: Any = {"rows": X.shape[0], "entries": X.nnz, "labels": Y.nnz}
         made = cls(X.shape[1], Y.shape[1], knn_weight=knn_weight, label_trees=configs, **sizes, **settings)
         made.label_trees = nn.ModuleList(trees)
         made.row_offsets, made.label_offsets = (torch.from_numpy(A.indptr.astype(np.int64)) for A in (X, Y))
@@ -138,37 +154,87 @@ class ExtraScores(FixedDtypeModule):
         return made
 
     def with_rows(self, X: CsrArray, Y: CsrArray) -> Self:
-        """The same with more rows that vote; the trees stay as they are.  Shapes: (n, f), (n, L)"""
+        """The same with more rows as neighbours; the trees stay as they are.  Shapes: (n, f), (n, L)"""
         if not self.knn_weight:
             return self
         rows, labels = (csr_array(vstack(pair)) for pair in zip(self.training_rows(), (X, Y), strict=True))
-        settings = ("knn_weight", "similarity_power", "idf_power", "rare_label_boost", "tree_weight")
+        settings = ("knn_weight", "similarity_power", "idf_power", "rare_label_boost", "tree_weight", "residuals")
         return self.from_rows(rows, labels, trees=self.trees(), **{name: getattr(self, name) for name in settings})
 
-    def added_scores(self, examples: Examples, rows: RowIndex) -> tuple[FloatArray, IntArray]:
-        """What is added to the scores of some labels, 0 or larger, and these labels, -1 for none.
+    @property
+    def adds_to_output(self) -> bool:
+        """Whether residuals of neighbours are added to the output of the network (`add_to_output`)."""
+        return self.residuals and self.knn_weight > 0
+
+    def add_to_output(
+        self, h: Tensor, examples: Examples, rows: RowIndex, network: Network, head: Head, order: IntArray | None = None
+    ) -> Tensor:
+        """Outputs of a network for some rows, with the mean residuals of their neighbours, where these are added.
+
+        order   the label of each of the head's outputs, where the head orders labels differently
+
+        Shapes: h (n, d) -> (n, d)
+        """
+        if not self.adds_to_output:
+            return h
+        encoder, search = self.residual_tables(network, head, order)
+        X = normalise_rows(checked_csr(feature_rows(examples, rows, self.n_features), "X", self.n_features))
+        term = encoder.knn_term(search(X), self.similarity_power, self.knn_weight)
+        return h + torch.from_numpy(encoder.sum_terms([term], X.shape[0])).to(h)
+
+    def prepare(self, network: Network, head: Head, order: IntArray | None = None) -> None:
+        """Build the tables of neighbours; called before several threads predict."""
+        if self.adds_to_output:
+            self.residual_tables(network, head, order)
+        elif self.knn_weight:
+            self.vote_tables()
+
+    def residual_tables(
+        self, network: Network, head: Head, order: IntArray | None = None
+    ) -> tuple[LinearEncoder, KnnSearch]:
+        """The table of residuals and the search for neighbours, built again only where the linear path has changed."""
+        path = solved_path(network, head)
+        version = tuple(number for tensor in path for number in (tensor.data_ptr(), _version(tensor)))
+        if self._residual_tables is None or self._residual_tables[0] != version:
+            X, Y = self.training_rows()
+            W, bias = (tensor.detach().float().cpu().contiguous().numpy() for tensor in path)
+            targets = weighted_labels(Y, self.rare_label_boost)
+            targets = targets if order is None else csr_array(targets[:, order])
+            encoder = LinearEncoder(quantised(W), bias, head.ridge_codebook(), X, targets)
+            search = encoder.build_knn_search(self.idf_power, with_forest=False)
+            assert search is not None  # `check_loaded` refuses neighbours without rows
+            self._residual_tables = version, encoder, search
+        return self._residual_tables[1:]
+
+    def added_scores(self, examples: Examples, rows: RowIndex) -> tuple[FloatArray, IntArray] | None:
+        """What is added to the scores of some labels, 0 or larger, and these labels, -1 for none; None for nothing.
 
         Shapes: -> (n, m), (n, m)
         """
+        if self.adds_to_output and not self.label_trees:
+            return None
         return self.label_scores(feature_rows(examples, rows, self.n_features))
 
     def label_scores(self, X: CsrArray) -> tuple[FloatArray, IntArray]:
         """As `added_scores`, for rows of features.  Shapes: (n, f) -> (n, m), (n, m)"""
         X = normalise_rows(checked_csr(X, "X", self.n_features))
         terms: list[CsrArray] = []
-        if self.knn_weight:
-            terms.append(csr_array(self.prepare()(X) * np.float32(self.knn_weight)))
+        if self.knn_weight and not self.residuals:
+            search, weighted = self.vote_tables()
+            votes = sum_votes(search(X), weighted, self.similarity_power)
+            terms.append(csr_array(votes * np.float32(self.knn_weight)))
         if self.label_trees:
             found = unpadded(*search_trees(self.trees(), X), self.n_labels)
             terms.append(csr_array(found * np.float32(self.tree_weight)))
         return padded(canonical_csr(terms[0] + terms[1] if len(terms) == 2 else terms[0]))
 
-    def prepare(self) -> Callable[[CsrArray], CsrArray]:
-        """Build the search for neighbours, once: from rows of norm 1 to the votes for labels."""
-        if self._search is None:
+    def vote_tables(self) -> tuple[KnnSearch, CsrArray]:
+        """The search for neighbours of rows of norm 1, and what each training row votes, built once."""
+        if self._vote_tables is None:
             X, Y = self.training_rows()
-            self._search = votes(X, Y, self.idf_power, self.similarity_power, self.rare_label_boost)
-        return self._search
+            index = KnnIndex(X, idf_weights(column_counts(X), X.shape[0], self.idf_power))
+            self._vote_tables = partial(index.search, k=N_NEIGHBOURS), weighted_labels(Y, self.rare_label_boost)
+        return self._vote_tables
 
     def trees(self) -> list[LabelTree]:
         """The label trees."""
@@ -193,7 +259,8 @@ class ExtraScores(FixedDtypeModule):
 
     def describe(self) -> str:
         """A short description."""
-        parts = [f"kNN votes of {len(self.row_offsets) - 1:,} training rows"] if self.knn_weight else []
+        what = "residuals" if self.residuals else "votes"
+        parts = [f"kNN {what} of {len(self.row_offsets) - 1:,} training rows"] if self.knn_weight else []
         return " and ".join(parts + ([f"{len(self.label_trees)} label trees"] if self.label_trees else []))
 
     def config(self) -> dict[str, Any]:
@@ -210,6 +277,7 @@ class ExtraScores(FixedDtypeModule):
             "rare_label_boost": self.rare_label_boost,
             "label_trees": [tree.config() for tree in self.trees()],
             "tree_weight": self.tree_weight,
+            **({"residuals": True} if self.residuals else {}),
         }
 
     def check_loaded(self) -> None:
@@ -222,9 +290,9 @@ class ExtraScores(FixedDtypeModule):
             if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < size:
                 raise OptionError(f"ExtraScores: {name}_ids must be from 0 to {size - 1}")
         if self.knn_weight and len(self.row_offsets) < 2:
-            raise OptionError("ExtraScores: votes need a training row")
+            raise OptionError("ExtraScores: neighbours need a training row")
         if not (self.knn_weight or self.label_trees):
-            raise OptionError("ExtraScores: wants votes or label trees; got neither")
+            raise OptionError("ExtraScores: wants neighbours or label trees; got neither")
         for tree in self.trees():
             tree.check_loaded()
 
@@ -234,27 +302,34 @@ class ExtraScores(FixedDtypeModule):
         return total + ROW_BYTES * len(self.row_offsets) + sum(tree.working_bytes() for tree in self.trees())
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        self._search = None  # it was made of the tensors before
+        self._forget_tables()  # they were made of the tensors before
         return super()._apply(fn, recurse)
 
     def _load_from_state_dict(self, *arguments: Any) -> None:
         super()._load_from_state_dict(*arguments)
-        self._search = None
+        self._forget_tables()
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_search": None}  # copies and pickles build their own
+        return self.__dict__ | {"_vote_tables": None, "_residual_tables": None}  # copies and pickles build their own
 
 
-def votes(
-    X: CsrArray, Y: CsrArray, idf_power: float, similarity_power: float, rare_label_boost: float
-) -> Callable[[CsrArray], CsrArray]:
-    """A function from rows of norm 1 to the votes of their neighbours in X for labels.
+def solved_path(network: Network, head: Head) -> tuple[Tensor, Tensor]:
+    """W and b of the linear path whose residuals are added; an OptionError for networks and heads without one.
 
-    Shapes: (n, f), (n, L); the function: (m, f) -> sparse (m, L)
+    Shapes: -> (f, d), (d)
     """
-    index = KnnIndex(X, idf_weights(column_counts(X), X.shape[0], idf_power))
-    weighted = weighted_labels(Y, rare_label_boost)
-    return lambda rows: sum_votes(index.search(rows, N_NEIGHBOURS), weighted, similarity_power)
+    path = network.linear_path()
+    if path is None or head.weight is not None or head.loss_name != "squares":
+        raise OptionError(
+            "ExtraScores: residuals want a network with a linear path that gives the output itself, and the loss "
+            f"squares; got {network.describe()} and {head.describe()} with the loss {head.loss_name}; take votes"
+        )
+    return path
+
+
+def _version(tensor: Tensor) -> int:
+    """How often a tensor was changed in place; tensors of inference mode do not count it."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def weighted_labels(Y: CsrArray, rare_label_boost: float) -> CsrArray:

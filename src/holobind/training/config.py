@@ -173,8 +173,9 @@ class ModelConfig:
         None,
         number(0, MAX_KNN_WEIGHT),
         CLOSED_FORM,
-        "Weight of the mean residual of the 30 nearest training rows; of trained networks, of the votes of these rows "
-        "for their labels. 0 stores no training rows, and the closed form then fits no trees.",
+        "Weight of the mean residual of the 30 nearest training rows; of trained networks without a solved linear path "
+        "(another loss than squares), of the votes of these rows for their labels. 0 stores no training rows, and the "
+        "closed form then fits no trees.",
         "chosen on held-out rows; 0 for trained networks with another loss than squares",
     )
     rare_label_boost: float = option(
@@ -195,9 +196,10 @@ class ModelConfig:
         None,
         FLAG,
         CLOSED_FORM,
-        "Keep in the model what `holobind update` and `holobind forget` need, 2 bytes a weight, and solve the ridge "
-        "regression to a small tolerance.",
-        "where weights are at most 16.8 million; not with knn_weight 0",
+        "Keep exact weights in the model, 2 bytes each, so that `holobind update` and `holobind forget` are faster. "
+        "--no-update: the model refuses them.",
+        "no weights; an update solves the regression again, where weights are at most 16.8 million and knn_weight is "
+        "not 0",
     )
     tokenizer: TokenizerName = option(
         "word", choice(TokenizerName), TEXT, "word: whole words. bpe: subwords, by byte pair encoding."
@@ -294,7 +296,7 @@ class ModelConfig:
 
     @property
     def can_add_scores(self) -> bool:
-        """Whether votes of neighbours and label trees can be added to the scores of a trained network."""
+        """Whether neighbours and label trees can be added to a trained network."""
         return not self.closed_form and self.head == "holographic"
 
     @property
