@@ -133,7 +133,7 @@ def _query_bounds(first, last, start, ids, levels, column_of, feature_seeds, min
     seed, squares, list_squares, positive = np.int64(0), np.int64(0), np.int64(0), len(feature_seeds) > 0
     for j in range(first, last):
         f, q = ids[j], np.int64(levels[j - start])
-        positive &= q >= 0
+        positive = positive and bool(q >= 0)
         if positive:
             seed = max(seed, q * feature_seeds[f])
         if column_of[f] >= 0:
@@ -282,12 +282,12 @@ def _insert(score, bound, row, best, rows, filled):  # type: ignore[no-untyped-d
 @compiled()
 def _kth_largest(values, n, k, lowest):  # type: ignore[no-untyped-def]
     """The k-th largest of the first n values, or `lowest` if fewer than k reach it, by bisection."""
-    low, high = np.int64(lowest), 1 << 15
+    low, high = int(lowest), 1 << 15
     while high - low > 1:
         middle = (low + high) >> 1
         bound, count = np.int16(middle), 0
         for first in range(_U(0), n, _U(1 << 14)):
-            count += _count_reaching(values, first, min(first + _U(1 << 14), n), bound)
+            count += int(_count_reaching(values, first, min(first + _U(1 << 14), n), bound))
         if count >= k:
             low = middle
         else:
