@@ -36,7 +36,7 @@ def make_texts(n, rng):
 
 def measure(model, source, out, rows, threads=None, workers=None):
     """Run the command once."""
-    environment = dict(os.environ)
+    environment = {**os.environ, "RAY_worker_niceness": "0"}  # Ray's workers are of low priority by default
     if threads is not None:
         environment["OMP_NUM_THREADS"] = str(threads)
     ray = [] if workers is None else ["--ray", "--workers", str(workers)]
@@ -46,9 +46,10 @@ def measure(model, source, out, rows, threads=None, workers=None):
     written = sorted(file.stat().st_mtime for file in out.glob("*.parquet"))
     n_first = workers or 1
     later = len(written) - n_first
+    spent = written[-1] - written[n_first - 1] if later > 0 else 0.0
     return {
         "rows a second, in all": round(rows * len(written) / (time.time() - began)),
-        "rows a second, after the first files": round(rows * later / (written[-1] - written[n_first - 1])),
+        "rows a second, after the first files": round(rows * later / spent) if spent else None,
         "seconds until the first file": round(written[0] - began, 1),
         "seconds in all": round(time.time() - began, 1),
     }

@@ -15,7 +15,8 @@ processes are fitted to the runs, a being what every process does, and s what th
 
 The third form reads tables of texts of so many MB, with their tf-idf features. The fourth form makes rows of 10
 features and 5 labels out of 670,091 (`holobind data make synthetic`), with `--features` or a tenth as many features as
-rows, parses them and trains the ridge regression with a dim of 32 in a memory of 2 GB, on one thread. The penalty is 1;
+rows, parses them and trains the ridge regression with a dim of 32 in a memory of 2 GB, on one thread. With more than
+four times as many features as rows the dual would be solved, which is another curve. The penalty is 1;
 the kNN step and label trees, which would not fit at the largest size, are off. The last line is JSON.
 """
 
@@ -85,9 +86,9 @@ def compare(data, one, other, texts):
 
 
 def time_model(runs, features, dim):
-    """a and s of the CPU seconds a + s / w of the slowest of w processes, and the GB of weights that are gathered.
+    """a and s of the CPU seconds a + s / w of the slowest of w processes, and the GB of the weights of two solutions.
 
-    Weights of two solutions are gathered, once each: 4 f d bytes.
+    Of these, each process sends (w - 1) / w^2.
     """
     runs = [run for run in runs if run["threads"] == 1]
     processes = np.array([run["processes"] for run in runs], float)
@@ -100,7 +101,7 @@ def time_model(runs, features, dim):
         "measured / predicted": {
             str(run["processes"]): round(r, 2) for run, r in zip(runs, ratios.tolist(), strict=True)
         },
-        "GB gathered": round(8 * features * dim / 1e9, 3),
+        "GB of weights": round(8 * features * dim / 1e9, 3),
         "columns": dim,
     }
 
@@ -120,8 +121,8 @@ def plot_machines(model, path):
     alone = model["own seconds"] + model["shared seconds"]
     axes.loglog(machines, alone / machines, ":", color="grey", label="1 / machines", base=2)
     for gigabits in (1, 10, 100):
-        gather = np.where(machines > 1, 8 * model["GB gathered"] / gigabits, 0)
-        seconds = model["own seconds"] + model["shared seconds"] * narrow / machines + gather
+        swap = 8 * model["GB of weights"] / gigabits * (machines - 1) / machines**2
+        seconds = model["own seconds"] + model["shared seconds"] * narrow / machines + swap
         axes.loglog(machines, seconds, "o-", markersize=3, label=f"{gigabits} Gbit/s", base=2)
     axes.axhline(model["own seconds"], color="C3", linewidth=0.8, label="what every machine does")
     axes.set(xlabel="machines of one core", ylabel="seconds", title="the closed form on yso-en, by the model")

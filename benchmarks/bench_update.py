@@ -1,8 +1,12 @@
 """Updates of the default model: seconds, error against a fit to all rows, and bytes.
 
-    .venv/bin/python benchmarks/bench_update.py cooking-stackexchange tibkat-core-en
+    .venv/bin/python benchmarks/bench_update.py cooking-stackexchange tibkat-core-en [--only default]
 
-The last 100 training rows of a dataset, and the labels that only they have, come as an update. The error is the largest
+The last 100 training rows of a dataset come as an update. The default model, which keeps no exact weights, is compared
+with a fit to all rows: the largest difference of a weight that it predicts with. With `--only default`, nothing else is
+measured, also for data without texts.
+
+With `--update`, labels that only the new rows have come with them. The error is the largest
 difference of a score from those of a fit to all rows with the same penalty, features and settings, on test rows; it is
 given for the regression in float32 (x W + b), and for the whole model, whose weights are quantised. Seconds are those
 of `Model.update` and `Model.forget`, without reading and writing the file. The last line printed is JSON.
@@ -22,7 +26,7 @@ import torch
 import holobind as hb
 from holobind.data import Split
 from holobind.data.csr import label_id_sets, normalise_rows
-from holobind.ridge_knn import RidgeKnn, rare_label_weights
+from holobind.ridge_knn import RidgeKnn, fit_ridge_knn, rare_label_weights
 from holobind.ridge_knn.update import keep_learning, prediction_weights, stored_precision
 
 N_NEW = 100
@@ -83,8 +87,37 @@ def errors(found: RidgeKnn, wanted: RidgeKnn, X: Any) -> dict[str, float]:
     }
 
 
-def bench(data: Path, name: str, label_trees: int | None) -> dict[str, Any]:
-    dataset = hb.data.load(data / name)
+def bench_default(dataset: Any, label_trees: int | None) -> dict[str, Any]:
+    """The default model: an update solves the regression again from the stored rows."""
+    train, n = dataset.train, len(dataset.train) - N_NEW
+    first = Split(train.X[:n], train.Y[:n], train.texts and train.texts[:n])
+    config = hb.ModelConfig(label_trees=label_trees)
+    model, training = timed(lambda: hb.learn(first, config, tfidf=dataset.tfidf))
+    if not model.can_learn_on:
+        return {"train": training, "bytes": file_bytes(model)}
+    inputs = train.texts if model.reads_texts else train.X
+    new = label_id_sets(train.Y[n:])
+    model.update(inputs[n : n + 2], new[:2])  # compiles
+    updated, update = timed(lambda: model.update(inputs[n:], new))
+    forgotten, forget = timed(lambda: updated.forget(rows=range(n, n + N_NEW)))
+    network, before = updated.network, model.network
+    settings = {"dim": network.out_features, "l2": network.learning_on.l2, "knn_weight": network.knn_weight}
+    X = normalise_rows(updated.examples(inputs).X)
+    fitted = fit_ridge_knn(X, train.Y, **settings, label_trees=0, update=None, seed=network.seed).network
+    return {
+        "rows": n,
+        "features": network.n_features,
+        "train": training,
+        "update": update,
+        "forget": forget,
+        "largest difference of a weight": float((network.weights() - fitted.weights()).abs().max()),
+        "largest change of a weight by the update": float((network.weights() - before.weights()).abs().max()),
+        "forget gives the weights before": bool((forgotten.network.codes == before.codes).all()),
+        "bytes": file_bytes(model),
+    }
+
+
+def bench(dataset: Any, label_trees: int | None) -> dict[str, Any]:
     texts, Y, names = dataset.train.texts, dataset.train.Y, dataset.label_names
     assert texts is not None and names is not None and dataset.test is not None and dataset.test.texts is not None
     n = len(texts) - N_NEW
@@ -145,11 +178,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="+")
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("HOLOBIND_DATA", "../shared/data")))
+    parser.add_argument("--only", choices=["default"], help="the default model alone, without `--update`")
     parser.add_argument("--label-trees", type=int, default=None, help="0 saves the time of trees, which do not change")
     options = parser.parse_args()
     results = {}
     for name in options.names:
-        results[name] = bench(options.data, name, options.label_trees)
+        dataset = hb.data.load(options.data / name)
+        results[name] = {"default": bench_default(dataset, options.label_trees)}
+        if options.only is None:
+            results[name] |= bench(dataset, options.label_trees)
         print(f"{name}: {json.dumps(results[name], indent=1)}", flush=True)
     print(json.dumps({"bench": "update", "threads": torch.get_num_threads(), "new rows": N_NEW, "results": results}))
 

@@ -63,12 +63,14 @@ def holobind(task, text=None):
     import torch
 
     import holobind as hb
+    from holobind.warm import warm
 
     torch.set_num_threads(task.threads)
     data = hb.data.load((task.folder / "source.txt").read_text())
 
     def prepare():
         # numba compiles at the first call, once per machine: here, on few rows, and on few features (for a forest).
+        warm()
         few = hb.data.Split(data.train.X[:50], data.train.Y[:50], data.train.texts and data.train.texts[:50])
         for split in (few, hb.data.Split(data.train.X[:1200, :100], data.train.Y[:1200])):
             small = hb.learn(split, hb.ModelConfig(text=text))

@@ -88,7 +88,7 @@ def _copy_rows(V: FloatArray, levels: FloatArray, scales: FloatArray) -> None:
     levels[:], scales[:] = V, 1
 
 
-def _float_codes(blocks: Iterable[torch.Tensor], bits: int) -> tuple[torch.Tensor, torch.Tensor]:
+def _float_codes(blocks: Iterable[torch.Tensor], *_: object) -> tuple[torch.Tensor, torch.Tensor]:
     W = torch.cat(list(blocks))
     return W.detach().float().contiguous().clone(), torch.full((len(W),), 2.0, dtype=torch.float16)
 

@@ -1,5 +1,7 @@
 """`Model.update` and `Model.forget`: names, ids, files and the estimator; the equations are tested in ridge_knn."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from helpers.paths import real_data
@@ -95,8 +97,13 @@ def test_a_forgotten_label_is_never_predicted_and_its_id_is_used_again():
     assert again.label_names == ["fruit", "machine", "colour"] and again.allowed is None
 
 
-def test_a_file_keeps_all_that_updates_need(tmp_path):
-    model = learned().update(["car loud"], [["vehicle"]], rejected=[["fruit"]]).forget(labels=["colour"])
+@pytest.mark.parametrize("update", [True, None])
+def test_a_file_keeps_all_that_updates_need(tmp_path, update):
+    model = (
+        learned(config=replace(CONFIG, update=update))
+        .update(["car loud"], [["vehicle"]], rejected=[["fruit"]])
+        .forget(labels=["colour"])
+    )
     model.save(tmp_path / "m")
     again = hb.load(tmp_path / "m")
     documents, labels = texts(10, seed=5)
@@ -104,6 +111,7 @@ def test_a_file_keeps_all_that_updates_need(tmp_path):
     one, other = (each.update(documents, known).scores(documents) for each in (model, again))
     assert np.array_equal(one, other)
     assert again.network.free_labels() == [2] and again.network.config() == model.network.config()
+    assert again.network.learning_on.keeps_weights is bool(update)
 
 
 def test_models_that_keep_nothing_and_wrong_arguments_are_refused_in_one_line():

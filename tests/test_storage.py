@@ -4,8 +4,10 @@ import json
 import random
 import zlib
 
+import numpy as np
 import pytest
 import torch
+from helpers.processes import run_together
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -206,3 +208,15 @@ def test_lines_that_cannot_be_stored_are_refused():
 def test_lines_that_decompress_to_more_than_their_limit_are_refused():
     bomb = torch.frombuffer(bytearray(zlib.compress(b"a" * 10**7)), dtype=torch.uint8)
     assert storage.unpack_lines(bomb, 1) is None
+
+
+def test_processes_that_share_compression_write_the_bytes_of_one(tmp_path):
+    rng = np.random.default_rng(0)
+    tensors = {f"t{i}": torch.from_numpy(rng.integers(0, 2 + i, 50 + 40 * i)) for i in range(7)}
+    tensors["plain"] = torch.ones(3)
+    compressed = [name for name in tensors if name != "plain"]
+    storage.write(tmp_path / "alone", "thing", 1, {}, tensors, compressed)
+    run_together(
+        3, lambda processes: storage.write(tmp_path / "shared", "thing", 1, {}, tensors, compressed, processes)
+    )
+    assert (tmp_path / "alone").read_bytes() == (tmp_path / "shared").read_bytes()

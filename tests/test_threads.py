@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holobind._threads import by_rows, num_threads, threaded
+from holobind._threads import by_rows, num_threads, task_threads, threaded, torch_on_one_thread
 
 
 def of_a_new_thread():
@@ -154,3 +154,21 @@ def test_num_threads_is_restored_after_an_exception(threads):
     with pytest.raises(ValueError, match="no"), num_threads(1):
         assert torch.get_num_threads() == 1
         raise ValueError("no")
+
+
+def test_torch_on_one_thread_leaves_the_number_of_tasks(threads):
+    for where in (True, False):
+        with torch_on_one_thread(where):
+            assert torch.get_num_threads() == (1 if where else threads) and task_threads() == threads
+            with torch_on_one_thread():
+                assert task_threads() == threads
+            ids = set(threaded(lambda _: (threading.get_ident(), task_threads()), range(50)))
+            assert (threading.get_ident() in {i for i, _ in ids}) == (threads == 1) and {n for _, n in ids} == {1}
+            assert torch.get_num_threads() == (1 if where else threads)
+            with num_threads(1):  # of both
+                assert {threading.get_ident()} == set(threaded(lambda _: threading.get_ident(), range(5)))
+            with num_threads(3):
+                assert torch.get_num_threads() == task_threads() == 3
+    with pytest.raises(KeyError), torch_on_one_thread():
+        raise KeyError
+    assert torch.get_num_threads() == task_threads() == threads

@@ -1,13 +1,15 @@
 """The processes that torchrun started, as one: shares of the work, sums and exchanges of arrays.
 
 A single process is a group of one, for which nothing is sent. Processes of a group call the same functions in the same
-order. Arrays go through torch.distributed, which Lightning Fabric has set up before (`training.loop.launch`); every
-function returns the same values in every process, to the bit.
+order. Arrays go through torch.distributed, which `join` sets up for the closed form, and Lightning Fabric for training
+(`training.loop.launch`). Sums and gathered arrays are the same in every process, to the bit.
 """
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate, count, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,10 +17,12 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from holobind.errors import HolobindError, ProcessError
+from holobind.errors import HolobindError, OptionError, ProcessError
 
 Array = NDArray[Any]
 Task = TypeVar("Task")
+MIN_SHARED_ROWS = 8  # of each process; fewer rows are not worth a message
+_queues = count()  # numbers of queues: processes make them in the same order
 
 
 @dataclass(frozen=True)
@@ -36,15 +40,32 @@ class Processes:
         """Whether this process does a task; tasks are dealt out in turn."""
         return task % self.size == self.rank
 
-    def balanced(self, tasks: Sequence[Task], sizes: Sequence[float]) -> list[Task]:
-        """The tasks of this process, largest first: each task goes to the process that has least to do so far."""
-        loads, own = [0.0] * self.size, []
-        for i in sorted(range(len(tasks)), key=lambda i: -sizes[i]):
-            rank = loads.index(min(loads))
-            loads[rank] += sizes[i]
-            if rank == self.rank:
-                own.append(tasks[i])
-        return own
+    def queue(self, tasks: Sequence[Task], sizes: Sequence[float]) -> Iterator[Task]:
+        """The tasks of this process, largest first: whichever process is ready takes the next one of all.
+
+        Which process does a task depends on the clock, so its result must not depend on the process. All processes
+        must take tasks until there is none.
+        """
+        order = sorted(range(len(tasks)), key=lambda i: -sizes[i])
+        taken = self._counter()
+        while (i := next(taken)) < len(order):
+            yield tasks[order[i]]
+
+    def _counter(self) -> Iterator[int]:
+        """Numbers from 0 on, each of which one of the processes gets."""
+        if self.size == 1:
+            yield from count()
+        store, key = dist.distributed_c10d._get_default_store(), f"holobind queue {next(_queues)}"
+        while True:
+            with connected():
+                number = int(store.add(key, 1)) - 1
+            yield number
+
+    def by_rows(self, n: int, work: Callable[[int, int], Sequence[Array]]) -> list[Array]:
+        """The arrays that work(first, last) gives for some rows, for all n rows: each process does its share."""
+        if self.size == 1 or n < MIN_SHARED_ROWS * self.size:
+            return list(work(0, n))
+        return [self.concatenate(np.ascontiguousarray(each)) for each in work(*self.share(n))]
 
     def sum(self, array: Array) -> Array:
         """The sum of all processes' arrays of one shape, in place."""
@@ -72,6 +93,40 @@ class Processes:
             with connected():
                 dist.all_gather(raw[:-1], raw[-1])
         return [part[:n] for part, n in zip(parts, lengths.tolist(), strict=True)]
+
+    def concatenate(self, array: Array) -> Array:
+        """The arrays of all processes as one, in the order of ranks: `gather` in the memory of the result."""
+        if self.size == 1:
+            return array
+        lengths = np.zeros(self.size, np.int64)
+        lengths[self.rank] = len(array)
+        ends = list(accumulate(self.sum(lengths).tolist(), initial=0))
+        total = np.empty((ends[-1], *array.shape[1:]), array.dtype)
+        total[ends[self.rank] : ends[self.rank + 1]] = array
+        for rank, (first, last) in enumerate(pairwise(ends)):
+            raw = total[first:last].reshape(-1).view(np.uint8)
+            if len(raw):
+                with connected():
+                    dist.broadcast(torch.from_numpy(raw), rank)
+        return total
+
+    def swap(self, parts: Sequence[Array]) -> list[Array]:
+        """The arrays that all processes have for this one, in the order of ranks.
+
+        parts   an array for each process; their shapes may differ, but not the dtype
+        """
+        if self.size == 1:
+            return list(parts)
+        shapes = np.zeros((self.size, self.size, parts[0].ndim), np.int64)
+        shapes[self.rank] = [part.shape for part in parts]
+        shapes = self.sum(shapes)[:, self.rank]
+        sizes = [int(size) for size in shapes.prod(1)]
+        sent = torch.from_numpy(np.concatenate([part.reshape(-1) for part in parts]))
+        received = torch.empty(sum(sizes), dtype=sent.dtype)
+        with connected():
+            dist.all_to_all_single(received, sent, sizes, [part.size for part in parts])
+        cuts = np.split(received.numpy(), np.cumsum(sizes)[:-1])
+        return [cut.reshape(tuple(shape)) for cut, shape in zip(cuts, shapes, strict=True)]
 
     def exchange(self, array: Array, work: Callable[[Array], Array]) -> Array:
         """The sum over all processes of their `work` on this process's array.
@@ -108,6 +163,22 @@ class Processes:
 
 
 ALONE = Processes()
+
+
+def join() -> Processes:
+    """The group of all processes that torchrun started, which is set up if it is not yet; alone, this one.
+
+    Fabric would set it up as well, but takes a second and 70 MB to import, and is not needed to exchange arrays.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return ALONE
+    if not dist.is_initialized():
+        try:
+            with connected():
+                dist.init_process_group("gloo")
+        except ValueError as error:
+            raise OptionError(f"WORLD_SIZE is set, but not all that torchrun sets ({error}); unset it") from error
+    return joined()
 
 
 def joined() -> Processes:

@@ -18,17 +18,21 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
 from holobind._checks import check_names
 from holobind._files import atomic_path, write_errors
+from holobind._processes import ALONE, Processes
 from holobind.errors import DataError, FileError
 
 METADATA_KEY = "holobind"
 ZLIB_LEVEL = 6
+STRATEGIES = (zlib.Z_DEFAULT_STRATEGY, zlib.Z_RLE)
 MAX_COMPRESSION_RATIO = 256
 MAX_BYTES_PER_LINE = 1 << 10  # of `pack_lines`, on average
 MIN_LINES_BYTES = 64 << 10  # always allowed, however few lines there are
@@ -53,18 +57,22 @@ def write(
     header: dict[str, Any],
     tensors: dict[str, Tensor],
     compress: Collection[str] = (),
+    processes: Processes = ALONE,
 ) -> None:
     """Write a file atomically. The same header and tensors give the same bytes.
 
-    compress   names of tensors to compress; each is compressed only if that makes it smaller
+    compress    names of tensors to compress; each is compressed only if that makes it smaller
+    processes   that call it together with the same arguments: they share the tensors to compress, the first one writes
     """
     path = Path(path)
     tensors, compressed = dict(tensors), {}
-    for name in compress:
-        data = _compress(tensors[name].contiguous().numpy().tobytes())
+    shared = _compress_all({name: tensors[name] for name in compress}, processes)
+    if processes.rank:
+        return
+    for name, data in shared.items():
         if len(data) < tensors[name].nbytes < MAX_COMPRESSION_RATIO * len(data):
             compressed[name] = str(tensors[name].dtype), list(tensors[name].shape)
-            tensors[name] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
+            tensors[name] = torch.from_numpy(data)
     text = json.dumps({"kind": kind, "version": version, **header, "compressed": compressed}, ensure_ascii=False)
     stored = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
     try:
@@ -131,13 +139,39 @@ def _is_deeper(value: Any, depth: int) -> bool:
     return bool(level)
 
 
-def _compress(data: bytes) -> bytes:
-    """The smaller of zlib's default strategy (repeated strings) and its run-length encoding."""
-    results = []
-    for strategy in (zlib.Z_DEFAULT_STRATEGY, zlib.Z_RLE):
-        compressor = zlib.compressobj(ZLIB_LEVEL, strategy=strategy)
-        results.append(compressor.compress(data) + compressor.flush())
-    return min(results, key=len)
+def _compress_all(tensors: dict[str, Tensor], processes: Processes) -> dict[str, NDArray[np.uint8]]:
+    """Each tensor compressed: the smaller of zlib's default strategy (repeated strings) and its run-length encoding.
+
+    A task is a tensor and a strategy. Only the first process has all results.
+    """
+    if not tensors:
+        return {}
+    names = list(tensors)
+    tasks = [(i, strategy) for i in range(len(names)) for strategy in STRATEGIES]
+    sizes = [tensors[names[i]].nbytes / (1 if strategy == zlib.Z_DEFAULT_STRATEGY else 4) for i, strategy in tasks]
+    results = {}
+    for i, strategy in processes.queue(tasks, sizes):
+        results[i, strategy] = _compressed(tensors[names[i]], strategy)
+    lengths = np.zeros((len(names), len(STRATEGIES)), np.int64)
+    for (i, strategy), data in results.items():
+        lengths[i, STRATEGIES.index(strategy)] = len(data)
+    processes.sum(lengths)
+    best = [(i, STRATEGIES[int(lengths[i].argmin())]) for i in range(len(names))]
+    own = [task for task in best if task in results]
+    to_first = np.concatenate([np.empty(0, np.uint8), *(results[task] for task in own)])
+    results.clear()
+    to_others = [to_first[:0]] * (processes.size - 1)
+    received = np.concatenate(processes.swap([to_first, *to_others]))
+    order = processes.concatenate(np.array([i for i, _ in own], np.int64))
+    cuts = np.split(received, np.cumsum([lengths[i].min() for i in order])[:-1])
+    found = dict(zip(order.tolist(), cuts, strict=True))
+    return {name: found[i] for i, name in enumerate(names)}
+
+
+def _compressed(tensor: Tensor, strategy: int) -> NDArray[np.uint8]:
+    compressor = zlib.compressobj(ZLIB_LEVEL, strategy=strategy)
+    data = compressor.compress(tensor.contiguous().reshape(-1).numpy().data) + compressor.flush()
+    return np.frombuffer(bytearray(data), np.uint8)
 
 
 def _decompress_all(path: Path, compressed: object, tensors: dict[str, Tensor]) -> dict[str, Tensor]:

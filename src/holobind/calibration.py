@@ -18,11 +18,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize
 from scipy.special import expit
 
 from holobind import metrics
+from holobind._threads import num_threads
 from holobind._types import CsrArray
 from holobind.errors import OptionError, ShapeError
 
@@ -265,11 +267,11 @@ def _logistic_regression(X: Floats, hits: Bools, n_monotone: int) -> Floats:
     """
     X = np.column_stack([np.ones(len(X)), X])
     n, m = X.shape
-    sign = np.where(hits, 1.0, -1.0)
+    sign, by_torch = np.where(hits, 1.0, -1.0), torch.from_numpy(X)  # numpy's products are not told to use one thread
 
     def loss(w: Floats) -> tuple[float, Floats]:
-        margin = sign * (X @ w)
-        gradient = -((sign * expit(-margin)) @ X)
+        margin = sign * torch.mv(by_torch, torch.from_numpy(w)).numpy()
+        gradient = -torch.mv(by_torch.T, torch.from_numpy(sign * expit(-margin))).numpy()
         penalised = np.append(0, w[1:])
         value = np.logaddexp(0, -margin).sum() + 0.5 * PENALTY * float(penalised @ penalised)
         return value / n, (gradient + PENALTY * penalised) / n
@@ -277,7 +279,10 @@ def _logistic_regression(X: Floats, hits: Bools, n_monotone: int) -> Floats:
     bounds = [(None, None), *[(MIN_STEP, None)] * n_monotone, *[(None, None)] * (m - 1 - n_monotone)]
     start = np.zeros(m)
     start[0] = np.log((hits.mean() + 1e-9) / (1 - hits.mean() + 1e-9))
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500, "ftol": 1e-12})
+    with num_threads(1):
+        found = minimize(
+            loss, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 500, "ftol": 1e-12}
+        )
     return np.asarray(found.x, np.float64)
 
 

@@ -357,9 +357,12 @@ class Model(LabelPredictions, LearningOn, nn.Module):
             "network smaller by": 1 - whole / (whole - output + linear),
         }
 
-    def save(self, path: str | Path, *, dtype: torch.dtype = torch.float32) -> None:
-        """Write the model to one file, whole or not at all; `dtype` is the precision of its matrices."""
-        model_file.write(path, self, dtype)
+    def save(self, path: str | Path, *, dtype: torch.dtype = torch.float32, processes: Processes = ALONE) -> None:
+        """Write the model to one file, whole or not at all; `dtype` is the precision of its matrices.
+
+        processes   that call it together, with the same model: they share its compression, and the first one writes
+        """
+        model_file.write(path, self, dtype, processes)
 
 
 def load(path: str | Path, *, encoder: str | Path | None = None) -> Model:

@@ -51,6 +51,7 @@ from torch import Tensor
 
 from holobind import _storage as storage
 from holobind import label_text_file, metrics
+from holobind._processes import ALONE, Processes
 from holobind._types import IntArray
 from holobind.calibration import Calibration
 from holobind.codebooks._fingerprint import without_fingerprints
@@ -101,8 +102,11 @@ class Stored(Protocol):
     def label_order(self) -> IntArray | None: ...
 
 
-def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
-    """Write a model whole or not at all; `dtype` is the precision of its matrices."""
+def write(path: str | Path, model: Stored, dtype: torch.dtype, processes: Processes = ALONE) -> None:
+    """Write a model whole or not at all; `dtype` is the precision of its matrices.
+
+    processes   that have the same model: they share its compression, and the first one writes it
+    """
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise OptionError(f"dtype must be torch.float32, float16 or bfloat16; got {dtype}")
     network = model.network
@@ -166,7 +170,7 @@ def write(path: str | Path, model: Stored, dtype: torch.dtype) -> None:
     compress = [f"network.{name}" for name in network.compressed_tensors]
     compress += [name for name in label_text_file.COMPRESSED if name in tensors]
     compress += [] if extra is None else [f"extra_scores.{name}" for name in extra.compressed_tensors]
-    storage.write(path, "model", VERSION, header, tensors, compress)
+    storage.write(path, "model", VERSION, header, tensors, compress, processes)
 
 
 def read(path: str | Path) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from holobind.codebooks.ranking import stable_topk
 from holobind.data import Split, load
 from holobind.data.csr import from_label_ids, normalise_rows
 from holobind.data.sparse_text import parse_features
-from holobind.ridge_knn import RidgeKnn, solve_ridge
+from holobind.ridge_knn import KnnIndex, RidgeKnn, solve_ridge
 from holobind.ridge_knn.fit_forest import fit_forest
 from holobind.ridge_knn.network import default_codebook
 from holobind.training import ModelConfig, TrainConfig, learn
@@ -68,7 +68,7 @@ def warm(*, training: bool = False, on_progress: ProgressCallback | None = None)
     parse_features([line.encode() for line in lines[:2]], N_FEATURES, "warm")
     texts = [" ".join(f"word{i}" for i in np.flatnonzero(row)) for row in dense]
     for done, config in enumerate(
-        (ModelConfig(knn_weight=1.0), ModelConfig(dim=4, knn_weight=1.0, label_trees=1), ModelConfig())
+        (ModelConfig(knn_weight=1.0, update=True), ModelConfig(dim=4, knn_weight=1.0, label_trees=1), ModelConfig())
     ):
         report("compiling: the default model", (done + 1) / 4)
         model = learn(Split(X, Y, texts), config)
@@ -77,6 +77,7 @@ def warm(*, training: bool = False, on_progress: ProgressCallback | None = None)
     report("compiling: large data and trees", 0.9)
     stable_topk(torch.rand(2, MIN_SCORES_FOR_COMPILED_TOP_K), 5)
     OrbitCodebook(COMPILED_DIM, COMPILED_DIM).top_k(torch.rand(MIN_COMPILED_ROWS, COMPILED_DIM), 5)
+    KnnIndex(X, np.ones(N_FEATURES, np.float32), min_sorted_rows=0).search(X, 3)
     solution = solve_ridge(X, Y, default_codebook(N_LABELS, N_LABELS, 0), 0.1, direct=False)  # conjugate gradients
     forest = fit_forest(X, Y, n_trees=2)
     RidgeKnn.from_weights(

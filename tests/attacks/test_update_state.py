@@ -57,6 +57,8 @@ ATTACKS = {
     "l2 as text": config("l2", "1"),
     "l2 of NaN": config("l2", float("nan")),
     "l2 as true": config("l2", True),
+    "weights that the header denies": config("weights", False),
+    "weights as a number": config("weights", 0),
     "an unknown option": config("more", 1),
     "a state that is no object": setting("network", "learning_on", to=[]),
     "a state that the header lacks": lambda header, tensors: header["network"].pop("learning_on"),
@@ -70,6 +72,31 @@ def test_a_wrong_state_is_refused_in_one_line(tmp_path, capsys, change):
     with pytest.raises(FileError, match=r"m\.safetensors"):
         hb.load(path)
     assert is_one_line_error(run(capsys, "forget", path, "--rows", "0"), "m.safetensors")
+
+
+@functools.cache
+def model_of_rows():
+    """The same without exact weights."""
+    fitted = hb.learn(Split(X, Y), hb.ModelConfig(l2=1.0, knn_weight=0.5))
+    return fitted.update(X[:2], [[0], [1]], rejected=[[1], [0, 2]]).forget(labels=[3])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        config("weights", True),
+        config("l2", -1),
+        config("rejected", 1 << 40),
+        replacing(f"{STATE}levels", torch.zeros(3, 4, dtype=torch.int16)),
+        replacing(f"{STATE}rejected_rows", ids(0, 1, 1 << 30)),
+        replacing(f"{STATE}rejected_labels", ids(0, 1, -1)),
+        replacing("network.row_values", lambda t: torch.full_like(t, torch.nan)),
+    ],
+    ids=["weights that are lacking", "l2", "many rejections", "levels", "rejected row", "rejected label", "NaN rows"],
+)
+def test_a_wrong_state_without_weights_is_refused_in_one_line(tmp_path, capsys, change):
+    path = hostile(tmp_path / "m.safetensors", model_of_rows(), change)
+    assert is_one_line_error(run(capsys, "forget", path, "--rows", "0"))
 
 
 def test_the_file_without_a_change_is_read(tmp_path):

@@ -231,15 +231,25 @@ def main():
     found["collectives"] = {
         "sum": processes.sum(start.copy()).tolist(),
         "gather": [part.tolist() for part in processes.gather(np.full(rank + 1, rank))],
+        "concatenate": processes.concatenate(np.full(rank + 1, rank)).tolist(),
+        "by rows": processes.by_rows(20, lambda first, last: [3 * np.arange(first, last)])[0].tolist(),
         # Rank 0 multiplies what it gets by 2, and rank 1 by 3.
         "exchange": (processes.exchange(start, lambda x: x * (rank + 2)) / (rank + 1)).tolist(),
     }
+    arrays = [np.full((rank + 1, other + 1), 10 * rank + other) for other in range(processes.size)]
+    found["swapped"] = [array.tolist() for array in processes.swap(arrays)]
+    found["tasks"] = list(processes.queue(range(40), range(40)))
     for name, memory in (("columns", 1 << 30), ("rows", 1 << 12)):
         found[f"resumed {name}"] = stop_and_resume_fit(place / f"fit {name}", memory)
     made = hb.learn(split, hb.ModelConfig())
     save_file(weights(made), place / f"solved.{rank}.safetensors")
     found["evaluation"] = [made.evaluate(split, distributed=yes).as_json() for yes in (False, True)]
     found["evaluation of shared rows"] = made.evaluate(split, processes=processes).as_json()
+    made.save(place / "shared.safetensors", processes=processes)
+    if rank == 0:
+        made.save(place / "alone.safetensors")
+        files = [(place / f"{name}.safetensors").read_bytes() for name in ("alone", "shared")]
+        found["file of shared compression"] = files[0] == files[1]
     alone, shared = made.rank(split.X, 5), made.rank(split.X, 5, processes=processes)
     found["shared ranking"] = [bool((one == other).all()) for one, other in zip(alone, shared, strict=True)]
     (place / f"{rank}.json").write_text(json.dumps(found))

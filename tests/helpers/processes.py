@@ -2,7 +2,10 @@
 
 import threading
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
+
+import numpy as np
 
 from holobind._processes import Processes
 
@@ -31,6 +34,16 @@ class ThreadProcesses(Processes):
 
     def gather(self, array):
         return self._all(array.copy())
+
+    def concatenate(self, array):
+        return np.concatenate(self._all(array.copy()))
+
+    def swap(self, parts):
+        return [each[self.rank].copy() for each in self._all(parts)]
+
+    def _counter(self):
+        numbers = self._all(count())[0]  # of the first process; `next` of it is atomic
+        return iter(numbers)
 
     def exchange(self, array, work):
         results = self._all([work(each.copy()) for each in self._all(array)])

@@ -70,7 +70,9 @@ def test_residuals_are_computed_once_and_the_table_does_not_change_the_output(mo
     assert torch.equal(network.encode(rows), first)
     assert len(calls) == 1
     monkeypatch.setattr(encoder, "MAX_KNN_TABLE_BYTES", 0)  # nothing is kept
-    assert torch.equal(deepcopy(network).encode(rows), first)
+    for most in (1 << 20, 7):  # rows that are encoded together
+        monkeypatch.setattr(encoder, "MAX_ROWS_WITHOUT_TABLE", most)
+        assert torch.equal(deepcopy(network).encode(rows), first)
 
 
 def forest_network(forest_weight=0.5, knn_weight=0.7):

@@ -18,6 +18,7 @@ from holobind.ridge_knn import KnnChoice, fit, fit_ridge_knn, fit_steps, knn_cho
 from holobind.ridge_knn import ridge as ridge_module
 from holobind.ridge_knn.fit_forest import N_TREES
 from holobind.ridge_knn.fit_label_tree import fit_label_tree
+from holobind.ridge_knn.update import LAST_TOLERANCE
 
 
 def test_the_best_choice_that_was_tried_is_taken():
@@ -233,6 +234,7 @@ def test_a_smaller_tolerance_is_taken_only_if_rows_gain_with_the_knn_term(monkey
         return ([(0.3, 1.0), (0.01, 1.0)] if tolerance is None else [(tolerance, l2)]), []
 
     monkeypatch.setattr(ridge_module, "_choose", choose)
+    monkeypatch.setattr(fit, "MAX_UPDATABLE_WEIGHTS", 0)
     for gains, tolerance in ((False, 0.3), (True, 0.01)):
         monkeypatch.setattr(fit, "_gains", lambda *_, gains=gains: gains)
         searched = []
@@ -246,6 +248,16 @@ def test_a_smaller_tolerance_is_taken_only_if_rows_gain_with_the_knn_term(monkey
         fit_ridge_knn(*clustered(n=200))
         monkeypatch.setattr(fit_steps, "solve_ridge", solve)
         assert searched[-1] == tolerance
+
+
+def test_few_weights_are_solved_to_a_small_tolerance_in_the_end(monkeypatch):
+    monkeypatch.setattr(ridge_module, "MAX_CHOLESKY_UNKNOWNS", 1)
+    monkeypatch.setattr(ridge_module, "MIN_TOLERANCE_GAIN", 100.0)  # no smaller tolerance is chosen
+    X, Y = clustered(n=200)
+    for max_weights, tolerance in ((X.shape[1] * Y.shape[1], LAST_TOLERANCE), (X.shape[1] * Y.shape[1] - 1, 0.3)):
+        monkeypatch.setattr(fit, "MAX_UPDATABLE_WEIGHTS", max_weights)
+        solution = fit_ridge_knn(X, Y).solution
+        assert solution.tolerance == tolerance and solution.residual <= tolerance
 
 
 @pytest.mark.parametrize(("better", "worse", "taken"), [(9, 0, True), (2, 0, False), (55, 40, False), (80, 20, True)])

@@ -90,8 +90,13 @@ def test_tables_scans_and_binary_searches_of_a_parents_features_give_the_same_bi
     monkeypatch.setattr(label_tree, "MAX_TABLE_BYTES", 2**27)
     monkeypatch.setattr(label_tree, "TABLE_FACTOR", tree.n_features)
     assert len(tree._parents_with_tables()) == (sizes > 0).sum()
-    for one, other in zip(tree.search(X), without, strict=True):
+    found = tree.search(X)
+    tree.release()
+    tree.uses_tables = False
+    assert not len(tree._parents_with_tables())
+    for one, other, released in zip(found, without, tree.search(X), strict=True):
         np.testing.assert_array_equal(one, other)
+        np.testing.assert_array_equal(one, released)
 
 
 def test_of_more_leaves_than_wanted_the_best_are_found(monkeypatch):

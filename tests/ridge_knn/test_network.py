@@ -155,6 +155,17 @@ def test_tables_are_built_once_for_all_threads(model, monkeypatch):
         np.testing.assert_array_equal(one, other)
 
 
+def test_tables_that_were_released_are_made_again(label_tree_model):
+    network = label_tree_model.network
+    rows = network.training_rows()[0][:50]
+    before = network.encode(rows), network.label_scores(rows)
+    network.release_tables()
+    assert network._encoder is None and all(tree._arrays is None for tree in network.trees())
+    assert torch.equal(network.encode(rows), before[0])
+    for one, other in zip(network.label_scores(rows), before[1], strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_description(model, forest_model, label_tree_model):
     assert model.network.describe() == "ridge regression plus kNN residuals of 200 training rows"
     both = f"ridge regression plus kNN residuals of 3,000 training rows and {N_TREES} trees"

@@ -11,7 +11,7 @@ import holobind as hb
 from holobind._threads import num_threads
 from holobind.data.holdout import holdout
 from holobind.metrics import ndcg_at_k
-from holobind.ridge_knn import default_dim, solve_ridge
+from holobind.ridge_knn import _conjugate_gradients, _ridge_solvers, default_dim, solve_ridge
 from holobind.ridge_knn import ridge as ridge_module
 
 TIGHT = {"tolerance": 1e-6, "max_iterations": 500}
@@ -88,6 +88,56 @@ def test_weights_repeat_rows_and_scale_labels(method, dim, seed):
     again = np.repeat(np.arange(40), weights)  # a weight of 2 is a row twice, 0 is no row
     copied = ridge(X[again], Y[again], codebook, 0.5, label_weights=label_weights, **method)
     assert_close_to(found.weights, copied.weights.numpy())
+
+
+@each_method
+@pytest.mark.parametrize(
+    "codebook", [hb.OrbitCodebook(12, 5), hb.OrbitCodebook(12, 16), hb.RandomCodebook(12, 7)], ids=repr
+)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_target_of_a_rejected_label_is_minus_its_vector(method, codebook, weighted):
+    X, Y = problem()
+    draw = np.random.default_rng(1)
+    rejected = csr_array(((draw.random(Y.shape) < 0.2) & (Y.toarray() == 0)).astype(np.float32))
+    label_weights = draw.uniform(0.5, 2, 12) if weighted else None
+    found = ridge(X, Y, codebook, 0.5, rejected=rejected, label_weights=label_weights, **method)
+    wanted = by_normal_equations(X, Y - rejected, label_vectors(codebook), 0.5, label_weights=label_weights)
+    assert_close_to(found.weights, wanted)
+
+
+@pytest.mark.parametrize("system", ["primal", "dual"])
+def test_columns_that_are_solved_are_left_out_without_another_result(monkeypatch, system):
+    X, Y = problem(n=300, f=80, labels=40)
+    targets = Y.toarray()
+    targets[:, ::2] = (X.toarray()[:, :20] > 0.5) * (np.arange(300) % 3 == 0)[:, None]  # some take longer than others
+    Y = csr_array(targets.astype(np.float32))
+    widths, solutions = [], []
+    step = _conjugate_gradients.step_gradients
+
+    def record(Q, *args):
+        widths.append(Q.shape[1])
+        step(Q, *args)
+
+    monkeypatch.setattr(_conjugate_gradients, "step_gradients", record)
+    for fraction in (0.75, 0.0):
+        monkeypatch.setattr(_conjugate_gradients, "MAX_ACTIVE_FRACTION", fraction)
+        monkeypatch.setattr(_ridge_solvers, "costs", lambda *_: {})  # no Gram matrix
+        solutions.append(ridge(X, Y, hb.OrbitCodebook(40, 64), 0.01, system=system, direct=False, tolerance=1e-3))
+        assert (len(set(widths)) > 1) == bool(fraction)
+        widths.clear()
+    one, other = solutions
+    assert torch.equal(one.weights, other.weights) and one.residual == other.residual
+    assert one.iterations == other.iterations
+
+
+def test_a_search_alone_chooses_as_a_solution_does():
+    X, Y = problem(n=300, f=80)
+    for direct in (True, False):
+        options = {"tolerance": None, "direct": direct}
+        found = ridge(X, Y, hb.OrbitCodebook(12, 5), search_only=True, **options)
+        solved = ridge(X, Y, hb.OrbitCodebook(12, 5), **options)
+        assert found.steps == solved.steps and found.validation == solved.validation and len(found.validation) > 2
+        assert found.weights.shape == (80, 0) and solved.weights.shape == (80, 5)
 
 
 @settings(max_examples=10)

@@ -20,6 +20,16 @@ def data():
     return normalise_rows(split.X), split.Y
 
 
+def all_rows(solution, codebook, processes, height=100):
+    """The weights of a solution, whose blocks were dealt out to the processes in turn."""
+    own = [block.numpy() for block in solution.weight_blocks(codebook, processes, height)]
+    heights = processes.gather(np.array([len(block) for block in own]))
+    columns = processes.gather(np.concatenate([np.empty((0, codebook.dim), np.float32), *own]))
+    parts = [np.split(rows, np.cumsum(sizes)[:-1]) for rows, sizes in zip(columns, heights, strict=True)]
+    n_turns = max(map(len, heights))
+    return torch.from_numpy(np.concatenate([part[i] for i in range(n_turns) for part in parts if i < len(part)]))
+
+
 CODEBOOKS = {"labels": lambda n: OneHotCodebook(n, n), "dims": lambda n: hb.OrbitCodebook(n, 33)}
 
 
@@ -33,8 +43,12 @@ def test_processes_that_share_columns_solve_to_the_bits_of_one(data, codebook, o
 
     def solve(processes):
         found = solve_ridge(X, Y, vectors, 0.5, tolerance=0.1, processes=processes, **options)
-        blocks = torch.cat(list(found.weight_blocks(vectors, processes, 100)))
-        return blocks, found.full_bias(vectors, processes), found.iterations, found.weights.shape[1]
+        return (
+            all_rows(found, vectors, processes),
+            found.full_bias(vectors, processes),
+            found.iterations,
+            found.weights.shape[1],
+        )
 
     results = run_together(3, solve)
     for W, bias, iterations, _ in results:
@@ -52,7 +66,7 @@ def test_processes_that_share_rows_solve_the_same_system(data, seconds, monkeypa
 
     def solve(processes):
         found = solve_ridge(X, Y, vectors, 5.0, processes=processes, shard_rows=True, **options)
-        return torch.cat(list(found.weight_blocks(vectors, processes, 100)))
+        return all_rows(found, vectors, processes)
 
     for W in run_together(2, solve):
         assert float((W - alone.weights).norm()) < 2e-3 * float(alone.weights.norm())

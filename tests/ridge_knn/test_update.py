@@ -75,6 +75,65 @@ def test_rows_and_labels_that_are_added_give_the_fit_to_all(dim, boost):
     assert abs(updated.targets() - wanted.targets()).max() < 1e-6  # so residuals of neighbours are the same, too
 
 
+def assert_same_buffers(one, other):
+    """All buffers but those of trees are the same, to the bit; settings may have been chosen on other rows."""
+    assert one.learning_on.config() == other.learning_on.config()
+    names = [name for name in one.state_dict() if "tree" not in name]
+    assert (
+        len(names) == 16
+        and [name for name in names if not torch.equal(one.state_dict()[name], other.state_dict()[name])] == []
+    )
+
+
+@DIMS
+@pytest.mark.parametrize("max_factored", [2500, 1], ids=["factored", "conjugate gradients"])
+def test_without_kept_weights_an_update_is_the_fit_to_the_same_rows_to_the_bit(monkeypatch, dim, max_factored):
+    monkeypatch.setattr("holobind.ridge_knn.ridge.MAX_CHOLESKY_UNKNOWNS", max_factored)
+    X, Y = data()
+    settings = {"rare_label_boost": 0.3, "update": None}
+    first = fit(X[:N], Y[:N, :-3], dim or N_LABELS - 3, **settings)
+    wanted = fit(X, Y, dim or N_LABELS, **settings)
+    assert not first.learning_on.keeps_weights
+    assert (wanted.encode(X)[:, :8] - first.encode(X)[:, :8]).abs().max() > 0.05
+    updated = add_rows(first, X[N:], Y[N:])
+    assert_same_buffers(updated, wanted)
+    one_by_one = first
+    for row in range(N, N + N_NEW):
+        one_by_one = add_rows(one_by_one, X[row : row + 1], Y[row : row + 1])
+    assert_same_buffers(one_by_one, wanted)
+    some = np.arange(0, N + N_NEW, 7)
+    kept = np.setdiff1d(np.arange(N + N_NEW), some)
+    assert_same_buffers(remove_rows(updated, some), fit(X[kept], Y[kept], dim or N_LABELS, **settings))
+    without = Y.toarray()
+    without[:, [0, 7]] = 0
+    gone, wanted = remove_labels(updated, np.array([0, 7])), fit(X, csr_array(without), dim or N_LABELS, **settings)
+    assert torch.equal(gone.codes, wanted.codes) and torch.equal(gone.bias, wanted.bias)
+    assert gone.free_labels() == [0, 7] and abs(gone.targets() - wanted.targets()).nnz == 0
+
+
+@DIMS
+def test_without_kept_weights_rejected_labels_have_the_target_minus_one(dim):
+    X, Y = data()
+    wrong = np.zeros((N_NEW, N_LABELS), np.float32)
+    wrong[np.arange(N_NEW), np.argmin(Y[N:].toarray(), axis=1)] = 1
+    found, wanted = (
+        add_rows(fit(X[:N], Y[:N], dim, update=update), X[N:], Y[N:], csr_array(wrong), reweigh=True)
+        for update in (None, True)
+    )
+    # The constant feature is 0.3 times the root mean square of norms, one of which is 0: 0.299 in place of 0.3.
+    assert (found.weights() - wanted.weights()).norm() < 0.03 * wanted.weights().norm()
+    np.testing.assert_allclose(found.targets().toarray(), wanted.targets().toarray(), atol=1e-6)
+    assert found.targets().min() < 0 and found.learning_on.config() | {"weights": True} == wanted.learning_on.config()
+    assert_same_buffers(remove_rows(found, np.arange(N, N + N_NEW)), fit(X[:N], Y[:N], dim, update=None))
+
+
+def test_trees_that_are_fitted_again_leave_the_regression_without_kept_weights():
+    X, Y = rare_words()
+    network = fit_ridge_knn(X, Y, dim=16, label_trees=1, knn_weight=0.5, update=None).network
+    again = refit_trees(network)
+    assert_same_buffers(again, network)  # the same rows
+
+
 @DIMS
 def test_many_rows_are_solved_by_columns_and_few_by_rows(dim):
     X, Y = data()
@@ -179,7 +238,9 @@ def test_a_network_without_the_state_is_refused():
 
 def test_by_default_the_state_is_kept_up_to_a_number_of_weights(monkeypatch):
     X, Y = data()
-    assert fit(X, Y, update=None).learning_on is not None
+    rows_alone, weights = (fit(X, Y, update=update).learning_on for update in (None, True))
+    assert not rows_alone.keeps_weights and not any(tensor.numel() for tensor in rows_alone.state_dict().values())
+    assert weights.keeps_weights and weights.levels.shape == (N_FEATURES + 1, N_LABELS)
     assert fit(X, Y, update=None, knn_weight=0).learning_on is None
     stored = fit(X, Y, knn_weight=0)
     assert stored.n_training_rows == X.shape[0]  # rows are kept for updates, and no neighbour is searched

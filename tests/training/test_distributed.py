@@ -14,7 +14,6 @@ from safetensors.torch import load_file
 from torch.testing import assert_close
 
 import holobind as hb
-from holobind._processes import Processes
 
 SCRIPT = Path(__file__).parents[1] / "helpers" / "distributed.py"
 
@@ -143,6 +142,10 @@ def test_processes_solve_the_closed_form_of_one(place):
     assert_close(one, weights(hb.learn(data(), hb.ModelConfig(update=False))), atol=1e-4, rtol=1e-4)
 
 
+def test_processes_that_share_the_compression_of_a_model_write_the_file_of_one(found):
+    assert found[0]["file of shared compression"]
+
+
 @pytest.mark.parametrize(("shared", "repeated"), [("columns", 0), ("rows", 1)])
 def test_a_stopped_fit_of_two_processes_continues_to_the_same_bytes(found, shared, repeated):
     for each in found:
@@ -153,7 +156,24 @@ def test_a_stopped_fit_of_two_processes_continues_to_the_same_bytes(found, share
 
 def test_collectives_of_two_processes(found):
     for each in found:
-        assert each["collectives"] == {"sum": [3.0, 30.0], "gather": [[0], [1, 1]], "exchange": [5.0, 50.0]}
+        assert each["collectives"] == {
+            "sum": [3.0, 30.0],
+            "gather": [[0], [1, 1]],
+            "concatenate": [0, 1, 1],
+            "exchange": [5.0, 50.0],
+            "by rows": list(range(0, 60, 3)),
+        }
+
+
+def test_processes_swap_the_arrays_that_they_have_for_each_other(found):
+    # Process r has an array of r + 1 rows and q + 1 columns of 10 r + q for process q.
+    for q, each in enumerate(found):
+        assert each["swapped"] == [[[10 * r + q] * (q + 1)] * (r + 1) for r in range(2)]
+
+
+def test_every_task_of_a_queue_is_done_once_and_each_process_starts_with_its_largest(found):
+    assert sorted(found[0]["tasks"] + found[1]["tasks"]) == list(range(40))
+    assert all(each["tasks"] == sorted(each["tasks"], reverse=True) for each in found)
 
 
 def test_a_process_that_dies_ends_the_run_in_one_line_and_leaves_no_file(tmp_path):
@@ -172,14 +192,3 @@ def test_a_process_that_dies_ends_the_run_in_one_line_and_leaves_no_file(tmp_pat
 def test_distributed_top_k_works_in_a_single_process():
     for _, made, X in scored():
         assert torch.equal(*(torch.from_numpy(made.top_k(X, 7, distributed=yes)[1]) for yes in (False, True)))
-
-
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_balanced_tasks_are_each_done_once_and_loads_differ_by_at_most_the_largest_task(size):
-    sizes = [9, 1, 4, 4, 7, 2, 2, 5, 1, 30]
-    shares = [Processes(rank, size).balanced(range(10), sizes) for rank in range(size)]
-    assert sorted(task for share in shares for task in share) == list(range(10))
-    loads = [sum(sizes[task] for task in share) for share in shares]
-    assert max(loads) - min(loads) <= max(sizes)
-    if size == 2:
-        assert sorted(loads) == [32, 33]

@@ -59,6 +59,16 @@ def test_rows_of_norm_1_in_a_file_are_those_in_memory(folder, monkeypatch):
     np.testing.assert_array_equal(found.indices, wanted.indices)
 
 
+def test_memory_of_a_mapped_matrix_is_given_back_and_its_values_stay(folder):
+    X = normalise_rows_in_file(hb.data.load(folder, memory_map=True).train.X)
+    before = X.toarray()
+    csr.free_memory(X)
+    np.testing.assert_array_equal(X.toarray(), before)
+    in_memory = hb.data.load(folder).train.X
+    csr.free_memory(in_memory)  # nothing to give back
+    np.testing.assert_array_equal(normalise_rows(in_memory).toarray(), before)
+
+
 @pytest.mark.parametrize(("at", "value"), [(700, 10**6), (701, -1)])
 def test_a_wrong_id_in_a_mapped_matrix_is_found(folder, monkeypatch, at, value):
     monkeypatch.setattr(csr, "BLOCK_ENTRIES", 600)

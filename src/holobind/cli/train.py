@@ -107,6 +107,7 @@ def train(
     from holobind._processes import ALONE, joined
     from holobind.cli import plots
     from holobind.cli.describe import file_size, metric_summary, notes, summary, validation, validation_text
+    from holobind.data.csr import free_memory
     from holobind.data.formats import input_files, training_table
     from holobind.data.label_texts import read_label_texts, with_label_texts
     from holobind.data.tables import TableOptions, read_field
@@ -190,9 +191,14 @@ def train(
         # All processes that solved the closed form have its model; they share the test rows.
         processes = joined() if config.closed_form else ALONE
         evaluation = None
+        free_memory(dataset.train.X)
         if dataset.test is not None and (first_process() or processes.size > 1):
             evaluation = model.evaluate(dataset.test, dataset=dataset.name, processes=processes, on_progress=report)
+        model.network.release_tables()
+        free_memory(dataset.train.X)
         if not first_process():
+            if processes.size > 1:
+                model.save(out, processes=processes)  # which compresses some of it
             return
         # Not before: an error is one line.
         if unused := without_effect((name for name, value in options.items() if value is not None), config):
@@ -202,7 +208,7 @@ def train(
         if evaluation is not None:
             model.metadata["test"] = evaluation.as_json()
         report(f"writing {out}", 0.0)
-        model.save(out)
+        model.save(out, processes=processes)
         if plot:
             plots.curves(model.metadata, plot)
         if config.closed_form:

@@ -7,7 +7,9 @@ A matrix is canonical if every row has ascending column ids, each once, and no e
 offsets are int32 where that suffices, so that compiled kernels need one specialisation; `csr_array` keeps int64.
 """
 
+import ctypes
 import mmap
+import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -24,6 +26,7 @@ COUNTED_ENTRIES, COUNTED_ROWS = 1 << 22, 1 << 17  # at a time
 BLOCK_ENTRIES = 1 << 22  # of a mapped matrix, that are read before their pages are released
 MAX_BLOCK_ROWS = 1 << 16
 PAGES_AROUND_BYTES = max(1 << 16, mmap.PAGESIZE)  # that Linux maps at once
+_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None  # other systems have none
 CHECKED_FORMATS = ("csr", "csc", "bsr", "coo")  # arrays that compiled code converts; the others are checked as CSR
 
 
@@ -334,6 +337,18 @@ def _mapping(array: Any) -> Any:
     while array is not None and not isinstance(array, mmap.mmap):
         array = getattr(array, "base", None)
     return array
+
+
+def free_memory(X: CsrArray) -> None:
+    """Give the pages of a mapped matrix, and memory that was freed, back to the system; nothing if it is in memory.
+
+    glibc keeps freed memory for later, about 0.2 GB in a fit of a million rows.
+    """
+    if not is_mapped(X):
+        return
+    release_pages(X, 0, X.shape[0])
+    if _TRIM is not None:
+        _TRIM(0)
 
 
 def release_array(array: NDArray[Any], start: int, end: int) -> None:

@@ -53,6 +53,9 @@ class Network(nn.Module):
     def prepare(self) -> Any:
         """Make what prediction needs besides tensors; called before several threads predict batches."""
 
+    def release_tables(self) -> None:
+        """Free what `prepare` made; the next prediction makes it again."""
+
     def predict_rows(self, examples: Examples, rows: RowIndex) -> Tensor:
         """The outputs of some rows of examples.  Shapes: -> (n, out_features)"""
         return self(examples.batch(rows).to(next(self.parameters(), torch.empty(0)).device))

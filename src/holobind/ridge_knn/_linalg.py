@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import numpy as np
 import torch
 
-from holobind._threads import threaded
+from holobind._threads import task_threads, threaded
 from holobind._types import CsrArray, FloatArray
 from holobind.ridge_knn._kernels import add_gram, sparse_dense_product
 
@@ -19,7 +19,7 @@ BLOCK_COLUMNS = 64  # of a dense matrix, at most
 def product(A: CsrArray, V: FloatArray) -> FloatArray:
     """A V for a sparse A and a dense V.  Shapes: (n, m), (m, c) -> (n, c)"""
     out = np.empty((A.shape[0], V.shape[1]), V.dtype)
-    width = max(1, min(BLOCK_COLUMNS, -(-V.shape[1] // torch.get_num_threads())))
+    width = max(1, min(BLOCK_COLUMNS, -(-V.shape[1] // task_threads())))
 
     def multiply_block(start: int) -> None:
         block = np.empty((A.shape[0], min(width, V.shape[1] - start)), V.dtype)

@@ -9,7 +9,7 @@ from scipy.sparse import csr_array, diags_array
 from torch import Tensor
 
 from holobind._processes import ALONE, Processes
-from holobind._threads import threaded
+from holobind._threads import task_threads, threaded
 from holobind._types import CsrArray, FloatArray, IntArray, ProgressCallback, RowIndex
 from holobind.codebooks import Codebook, OrbitCodebook
 from holobind.data.csr import release_pages, row_range, take_rows
@@ -19,6 +19,7 @@ from holobind.metrics import ndcg_at_k
 from holobind.ridge_knn._conjugate_gradients import conjugate_gradients
 from holobind.ridge_knn._kernels import add_slices
 from holobind.ridge_knn._linalg import BLOCK_COLUMNS, gram, product
+from holobind.ridge_knn.candidates import shared_top_k
 from holobind.ridge_knn.fit_checkpoint import NO_CHECKPOINT, FitCheckpoint
 from holobind.ridge_knn.row_operator import DualOperator, GramOperator, Operator, RowOperator, costs
 
@@ -34,6 +35,7 @@ class RidgeProblem:
     The targets have d columns, or where L <= d the L columns of Y; `columns` is their number. Several processes solve
     for a share of the columns each, `own_columns`.
 
+    Y              1 for a label of a row, -1 for one that was rejected for it
     row_roots      square roots of the rows' weights, or None; rows with 0 are not part of the problem
     label_values   label weights, or None
     constant       value of the constant feature, which comes last; 0 for none
@@ -83,8 +85,7 @@ class RidgeProblem:
         if self.targets_are_labels:
             return np.asarray(Y.toarray(), np.float32)
         labels, offsets = (torch.from_numpy(array.astype(np.int64)) for array in (Y.indices, Y.indptr[:-1]))
-        weights = None if self.label_values is None else torch.from_numpy(np.asarray(Y.data, np.float32))
-        return self.codebook.encode(labels, offsets, weights).detach().numpy()
+        return self.codebook.encode(labels, offsets, torch.from_numpy(np.array(Y.data, np.float32))).detach().numpy()
 
     def right_side(self, start: int, width: int) -> FloatArray:
         """Columns of X'T, or of T for the dual; columns after the last are 0.  Shapes: -> (unknowns, width)"""
@@ -116,10 +117,10 @@ class RidgeProblem:
         if not (has_slices or self.targets_are_labels):
             out += self.targets(np.arange(first, last))[:, start:end]
             return
-        indptr, labels, _ = row_range(self.Y, first, last)
+        indptr, labels, values = row_range(self.Y, first, last)
         low = int(indptr[0])
-        labels = labels[low : int(indptr[-1])]
-        values = np.ones(len(labels), np.float32) if self.label_values is None else self.label_values[labels]
+        labels, values = labels[low : int(indptr[-1])], values[low : int(indptr[-1])]
+        values = values * (np.float32(1) if self.label_values is None else self.label_values[labels])
         if self.targets_are_labels or not isinstance(self.codebook, OrbitCodebook):
             wanted = np.flatnonzero((labels >= start) & (labels < end))
             row = np.repeat(np.arange(last - first), np.diff(indptr))
@@ -159,7 +160,7 @@ class RidgeProblem:
         """
         v = torch.from_numpy(outputs)
         v = self.codebook.weighted_sum(v) if self.targets_are_labels else v
-        ranked = self.codebook.top_k(v, min(5, self.codebook.n_labels))[1].numpy()
+        ranked = shared_top_k(self.processes, self.codebook, v, min(5, self.codebook.n_labels))[1].numpy()
         return float(ndcg_at_k(take_rows(self.Y, rows), ranked)[-1])
 
 
@@ -351,7 +352,7 @@ class ConjugateGradientSolver:
         """
         diagonal = operator.squares() + np.float32(l2)
         together = p.shard_rows and p.processes.size > 1
-        n_threads = torch.get_num_threads()
+        n_threads = task_threads()
         n_blocks = 1 if together else n_threads  # that are solved at a time
         own = -(-p.columns // p.processes.size)  # every process takes the same number of blocks of the same width
         block_bytes = solution.itemsize * (CG_VECTORS + (2 if together else 0)) * p.n_unknowns
@@ -377,7 +378,10 @@ class ConjugateGradientSolver:
             W[:, : block.shape[1]] = block
             B[:, block.shape[1] :] = 0  # a column of the next process
             any_active = p.processes.any if together else bool
-            result = conjugate_gradients(operator, B, W, diagonal, l2, self.max_iterations, tolerance, any_active)
+            shrinks = not together and not self.uses_gram  # dense products depend on the width by rounding
+            result = conjugate_gradients(
+                operator, B, W, diagonal, l2, self.max_iterations, tolerance, any_active, shrinks
+            )
             block[:] = W[:, : block.shape[1]]
             self.checkpoint.save_block(block_name, W, result)
             return result

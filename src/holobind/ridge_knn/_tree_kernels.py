@@ -119,6 +119,26 @@ def fit_squared_hinges(  # type: ignore[no-untyped-def]
             break
 
 
+@compiled()
+def features_by_occurrence(ids, n_features):  # type: ignore[no-untyped-def]
+    """The features that occur, in the order in which they first do.  Shapes: (e) -> (m)"""
+    found, features, n = np.zeros(n_features, np.bool_), np.empty(n_features, np.int64), 0
+    for i in ids:
+        if not found[i]:
+            found[i], features[n] = True, i
+            n += 1
+    return features[:n]
+
+
+@compiled()
+def add_to_clusters(indptr, ids, values, cluster, sums):  # type: ignore[no-untyped-def]
+    """sums[:, cluster[i]] += row i, row after row.  Shapes: cluster (n), sums (f, k)"""
+    for i in range(len(indptr) - 1):
+        c = cluster[i]
+        for j in range(indptr[i], indptr[i + 1]):
+            sums[ids[j], c] += values[j]
+
+
 @compiled(fastmath=_FAST)
 def nearest_centroids(indptr, ids, values, centroids, out):  # type: ignore[no-untyped-def]
     """out[i] = the column of `centroids` with the largest product with row i, the lower one of two equals.

@@ -10,7 +10,7 @@ to MAX_KNN_TABLE_BYTES. Leaf values are computed when the encoder is built.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 MIN_FEATURES_WITH_FOREST = 4  # of queries and neighbours: rows with fewer features have more than 30 equals
 LEAF_RESIDUAL_WEIGHT = 0.6  # of the mean residual in leaves
 MAX_KNN_TABLE_BYTES = 1 << 30  # of the residual table; a larger one is not kept
+MAX_ROWS_WITHOUT_TABLE = 512  # that are encoded together, if no table keeps residuals: 30 KB each with d = 1024
 BLOCK_ROWS = 64  # rows whose terms are added together
 
 Int8Array = NDArray[np.int8]
@@ -112,14 +113,21 @@ class LinearEncoder:
         values = X.data * (self.weight_scales * np.float32(weight))[X.indices]
         return _weighted_rows(X.indptr, X.indices, values, self.weight_levels)
 
-    def knn_term(
+    def knn_term(self, neighbours: Neighbours, similarity_power: float, weight: float) -> AddTerm:
+        """weight times the mean residual of the neighbours, weighted by powers of their similarities.
+
+        Shapes: 2 x (n, k)
+        """
+        return self.knn_terms(neighbours, (similarity_power,), weight)[0]
+
+    def knn_terms(
         self,
         neighbours: Neighbours,
-        similarity_power: float,
+        similarity_powers: Sequence[float],
         weight: float,
         local: Callable[[IntArray], tuple[IntArray, NDArray[np.bool_]]] | None = None,
-    ) -> AddTerm:
-        """weight times the mean residual of the neighbours, weighted by powers of their similarities.
+    ) -> list[AddTerm]:
+        """`knn_term` of several powers, from the same residuals.
 
         local   training rows from the neighbours' indices, and whether they are rows of this network: residuals of
                 others are left out
@@ -127,24 +135,32 @@ class LinearEncoder:
         Shapes: 2 x (n, k)
         """
         similarities, ids = neighbours
-        table, scales = self.residuals, self.residual_scales
         has_neighbours = similarities[:, 0] > 0
-        ids = ids[has_neighbours]
-        weights = similarity_weights(similarities[has_neighbours], similarity_power)
+        ids, is_own = ids[has_neighbours], None
         if local is not None:
             ids, is_own = local(ids)
-            weights = weights * is_own
+        table, scales, ids = self._residuals_of(ids)
+        indptr = np.append(0, np.cumsum(np.where(has_neighbours, similarities.shape[1], 0)))
+        terms = []
+        for similarity_power in similarity_powers:
+            weights = similarity_weights(similarities[has_neighbours], similarity_power)
+            if is_own is not None:
+                weights = weights * is_own
+            values = weights * np.float32(weight) * scales[ids]
+            terms.append(_weighted_rows(indptr, ids.ravel(), values.ravel(), table))
+        return terms
+
+    def _residuals_of(self, ids: IntArray) -> tuple[Int8Array, FloatArray, IntArray]:
+        """A table of residuals, their scales, and where the residuals of some training rows are in it."""
+        table, scales = self.residuals, self.residual_scales
         if table is None:
             used, ids = np.unique(ids, return_inverse=True)
-            table, scales = self._residuals(used)
-        else:
-            new = np.unique(ids[~self.residual_known[ids]])
-            if len(new):
-                table[new], scales[new] = self._residuals(new)
-                self.residual_known[new] = True
-        indptr = np.append(0, np.cumsum(np.where(has_neighbours, similarities.shape[1], 0)))
-        values = weights * np.float32(weight) * scales[ids]
-        return _weighted_rows(indptr, ids.ravel(), values.ravel(), table)
+            return *self._residuals(used), ids
+        new = np.unique(ids[~self.residual_known[ids]])
+        if len(new):
+            table[new], scales[new] = self._residuals(new)
+            self.residual_known[new] = True
+        return table, scales, ids
 
     def forest_output(self, X: CsrArray) -> FloatArray | None:
         """The mean leaf value of the trees of a network with a forest; this map has none."""
@@ -181,7 +197,7 @@ class Encoder(LinearEncoder):
     """The tables of a `RidgeKnn` network.
 
     network    where they come from
-    with_knn   whether `encode` is to search neighbours; with False, it has no kNN term
+    with_knn   whether `encode` is to search neighbours; with False, it has no kNN term, and no residual is kept
     label_counts   by which rare labels are boosted; by default those of the network's training rows
     """
 
@@ -197,7 +213,7 @@ class Encoder(LinearEncoder):
             network.codebook(),
             network.training_rows()[0],
             network.targets(label_counts),
-            network.max_table_bytes,
+            network.max_table_bytes if with_knn else 0,
         )
         self.similarity_power, self.knn_weight = network.similarity_power, network.knn_weight
         self.forest, self.forest_weight = network.forest, network.forest_weight
@@ -209,6 +225,9 @@ class Encoder(LinearEncoder):
 
     def encode(self, X: CsrArray) -> Tensor:
         """The network's outputs.  Shapes: (n, f) -> (n, d)"""
+        if self.residuals is None and X.shape[0] > MAX_ROWS_WITHOUT_TABLE:
+            ranges = range(0, X.shape[0], MAX_ROWS_WITHOUT_TABLE)
+            return torch.cat([self.encode(X[first : first + MAX_ROWS_WITHOUT_TABLE]) for first in ranges])
         ridge_weight = 1 - self.forest_weight
         terms = [self.linear_term(X, ridge_weight)]
         if self.knn_search is not None:

@@ -20,10 +20,11 @@ from holobind._processes import ALONE, Processes
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.calibration import Calibration, calibrate
 from holobind.codebooks import Codebook
-from holobind.data.csr import binary_labels, canonical_csr, checked_csr, take_rows
+from holobind.data.csr import binary_labels, canonical_csr, checked_csr, free_memory, take_rows
 from holobind.data.holdout import MAX_HELD_OUT_ROWS, folds, holdout
 from holobind.errors import OptionError
 from holobind.metrics import ndcg_of_rows
+from holobind.ridge_knn.candidates import shared_top_k
 from holobind.ridge_knn.estimate import NEAR_DUPLICATE_COSINE, Estimate, HeldOut, estimate
 from holobind.ridge_knn.fit_checkpoint import NO_CHECKPOINT, FitCheckpoint
 from holobind.ridge_knn.fit_forest import fit_forest
@@ -35,7 +36,7 @@ from holobind.ridge_knn.knn_choice import (
     choose_knn,
     joined_outputs,
 )
-from holobind.ridge_knn.label_tree import LabelTree, search_trees
+from holobind.ridge_knn.label_tree import LabelTree, shared_search
 from holobind.ridge_knn.network import MAX_LABEL_TREES, RidgeKnn, default_codebook
 from holobind.ridge_knn.ridge import DEFAULT_MEMORY, RidgeSolution
 from holobind.ridge_knn.tree_choice import (
@@ -46,11 +47,12 @@ from holobind.ridge_knn.tree_choice import (
     suits_trees,
     top_k_with_trees,
 )
+from holobind.ridge_knn.update import LAST_TOLERANCE, stored_precision
 
 RARE_LABEL_BOOST = 0.1  # the largest that costs no P@1 in the mean of four datasets (experiments/LOG.md)
 MAX_ONE_HOT_LABELS = 2048  # by default, label vectors of up to so many labels are one-hot
 MANY_LABELS_DIM = 1024  # of the codebook of more labels, by default
-MAX_UPDATABLE_WEIGHTS = 1 << 24  # up to so many, a network keeps by default what updates need: 32 MB in 16 bits
+MAX_UPDATABLE_WEIGHTS = 1 << 24  # up to so many, a network can be updated by default: it is solved again in seconds
 
 MIN_ROWS_TO_VALIDATE = 6
 MAX_ROWS_FOR_FOLDS = 999  # up to here every row is held out in one of the folds; above, there is one hold-out
@@ -135,8 +137,9 @@ def fit_ridge_knn(
     rare_label_boost   a larger one ranks rare labels higher, at the cost of frequent ones
     label_trees        number of label trees; None: 2 where labels are more than the dim and held-out rows gain, else 0,
                        and 0 with knn_weight 0
-    update             keep what `update` needs, and solve the regression to a small tolerance; None: where it has at
-                       most 2^24 weights, and rows are stored for kNN
+    update             keep exact weights, so that `update` takes less time; None: keep what it needs to solve the
+                       regression again from the stored rows, where it has at most 2^24 weights and rows are stored for
+                       kNN; False: the network cannot be updated
     seed               of the codebook, the held-out rows and the trees
     groups             ids from 0 on (`data.holdout.group_ids`): whole groups are held out, not single rows
     memory             bytes, about, in addition to rows, weights and trees
@@ -157,10 +160,10 @@ def fit_ridge_knn(
     X, Y = canonical_csr(checked_csr(X, "X").astype(np.float32, copy=False)), binary_labels(checked_csr(Y, "Y"))
     n_labels = Y.shape[1]
     codebook = default_codebook(n_labels, dim or default_knn_dim(n_labels), seed)
-    if update is None:
-        small = X.shape[1] * codebook.dim <= MAX_UPDATABLE_WEIGHTS and processes.size == 1
-        update = knn_weight != 0 and small
-    elif update and processes.size > 1:
+    is_small = X.shape[1] * codebook.dim <= MAX_UPDATABLE_WEIGHTS
+    keep_weights = bool(update)
+    can_update = keep_weights or (update is None and is_small and knn_weight != 0)
+    if keep_weights and processes.size > 1:
         raise OptionError("several processes cannot keep what an update needs; train in one process, or without update")
     ridge = RidgeSteps(codebook, rare_label_boost, seed, on_progress, memory, processes, checkpoint)
     fitted = Validated(KnnChoice(0.0, 2.0, 1.0 if knn_weight is None else knn_weight, 0.0))
@@ -169,6 +172,7 @@ def fit_ridge_knn(
     trees: list[LabelTree] = []
     tree_choice: TreeChoice | None = None
     held_out: HeldOut | None = None
+    near_duplicates: float | None = None
     if X.shape[0] >= MIN_ROWS_TO_VALIDATE:
         splits = _folds(X.shape[0], seed, groups)
         try_forest = knn_weight != 0 and _suits_forest(*X.shape)
@@ -178,32 +182,47 @@ def fit_ridge_knn(
         )
         fitted = validate(ridge, X, Y, splits, l2, knn_weight, try_forest, groups)
         v, Y_held = joined_outputs(fitted.outputs, fitted.choice)
+        near_duplicates = fitted.near_duplicates
+        fitted = replace(fitted, outputs=[])  # which may be large
         found, added = [], None
         for fold, (kept, held) in enumerate(splits if try_trees else ()):
-            trees = [ridge.label_tree(take_rows(X, kept), take_rows(Y, kept), seed, f"kept_{fold}")]
-            found.append(search_trees(trees, take_rows(X, held)))
+            rows = take_rows(X, kept), take_rows(Y, kept)
+            free_memory(X)
+            trees = [ridge.label_tree(*rows, seed, f"kept_{fold}")]
+            del rows
+            found.append(shared_search(processes, trees, take_rows(X, held)))
+            trees[0].release()
         if found:
             scores, labels = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
-            tree_choice, added = choose_trees(codebook, v, Y_held, (scores, labels), may_be_none=label_trees is None)
-        calibration = calibrate(lambda k: top_k_with_trees(codebook, v, k, added), Y_held)
-        ndcg = ndcg_of_rows(Y_held, top_k_with_trees(codebook, v, min(5, n_labels), added)[1].numpy())
+            tree_choice, added = choose_trees(
+                codebook, v, Y_held, (scores, labels), may_be_none=label_trees is None, processes=processes
+            )
+        calibration = calibrate(lambda k: top_k_with_trees(codebook, v, k, added, processes), Y_held)
+        ndcg = ndcg_of_rows(Y_held, top_k_with_trees(codebook, v, min(5, n_labels), added, processes)[1].numpy())
         estimated = estimate(ndcg, None if groups is None else groups[np.concatenate([held for _, held in splits])])
         held_out = HeldOut.of([held for _, held in splits], Y, Y_held, v, added)
         # The tree of a single hold-out is kept, so that the choice costs no tree: the others have the held-out rows.
         trees = trees if len(splits) == 1 else []
-        del v
+        del v, added, found
     choice, start, step = fitted.choice, fitted.solution, fitted.step(l2)
-    near_duplicates = fitted.near_duplicates
-    fitted = replace(fitted, outputs=[], solution=None)  # which may be large
-    solution = ridge.solve(X, Y, *step, start=start, overwrite_start=True, stage="all")
+    fitted = replace(fitted, solution=None)
+    free_memory(X)
+    if is_small:
+        step = step[0], min(step[1] or LAST_TOLERANCE, LAST_TOLERANCE)
+    if can_update and not keep_weights:  # the regression depends on the stored rows alone, as after an update
+        solution = ridge.solve(stored_precision(X), Y, *step, stage="all")
+    else:
+        solution = ridge.solve(X, Y, *step, start=start, overwrite_start=True, stage="all")
     del start
+    free_memory(X)
     forest = fit_forest(X, Y, seed=seed, on_progress=on_progress) if choice.forest_weight else None
     tree_weight = DEFAULT_TREE_WEIGHT if label_trees and Y.nnz else 0.0
     if tree_choice is not None:
         tree_weight = tree_choice.weight
     n_trees = (label_trees or N_LABEL_TREES) if tree_weight else 0
     trees += [ridge.label_tree(X, Y, seed + i, f"all_{i}") for i in range(len(trees), n_trees)]
-    network = ridge.network(solution, X, Y, choice, forest, trees, tree_weight, update)
+    free_memory(X)
+    network = ridge.network(solution, X, Y, choice, forest, trees, tree_weight, can_update, keep_weights)
     solution = replace(solution, validation=fitted.l2_validation)
     return RidgeKnnFit(
         network,
@@ -266,19 +285,19 @@ def validate(
             stage = f"kept-{turn}-{fold}"
             start = ridge.solve(X, Y, step_l2, tolerance, rows=split[0], start=start, overwrite_start=True, stage=stage)
             outputs.append(ridge.held_out_outputs(start, X, Y, split, forest, knn_weight != 0, stage))
-        choice, tried = choose_knn(ridge.codebook, outputs, knn_weight)
+        choice, tried = choose_knn(ridge.codebook, outputs, knn_weight, ridge.processes)
         found = Validated(choice, tried, outputs, start, searched.validation)
-        if best is None or _gains(ridge.codebook, best, found):
+        if best is None or _gains(ridge.codebook, best, found, ridge.processes):
             best = found
     assert best is not None
     return best
 
 
-def _gains(codebook: Codebook, before: Validated, after: Validated) -> bool:
+def _gains(codebook: Codebook, before: Validated, after: Validated, processes: Processes = ALONE) -> bool:
     """Whether nDCG@5 of held-out rows gains enough, and more than chance would explain."""
     k = min(5, codebook.n_labels)
     outputs = [joined_outputs(validated.outputs, validated.choice) for validated in (before, after)]
-    scores = [ndcg_of_rows(Y, codebook.top_k(v, k)[1].numpy()) for v, Y in outputs]
+    scores = [ndcg_of_rows(Y, shared_top_k(processes, codebook, v, k)[1].numpy()) for v, Y in outputs]
     gains = scores[1] - scores[0]
     error = gains.std() / len(gains) ** 0.5
     return float(gains.mean()) > max(MIN_TOLERANCE_GAIN_WITH_KNN, GAIN_ERRORS * float(error))

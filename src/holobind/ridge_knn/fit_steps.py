@@ -14,7 +14,7 @@ from torch import Tensor
 from holobind._processes import ALONE, Processes
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.codebooks import Codebook, OrbitCodebook
-from holobind.data.csr import column_counts, take_rows
+from holobind.data.csr import column_counts, free_memory, take_rows
 from holobind.errors import OptionError
 from holobind.ridge_knn.encoder import Encoder, rare_label_weights
 from holobind.ridge_knn.fit_checkpoint import NO_CHECKPOINT, FitCheckpoint, Stored
@@ -25,8 +25,8 @@ from holobind.ridge_knn.label_tree import LabelTree
 from holobind.ridge_knn.network import WEIGHT_BLOCK_ROWS, RidgeKnn
 from holobind.ridge_knn.ridge import DEFAULT_MEMORY, RidgeSolution, solve_ridge
 from holobind.ridge_knn.sharded_rows import ShardedRows
-from holobind.ridge_knn.update import keep_learning, prediction_weights
-from holobind.ridge_knn.update_state import CONSTANT_FEATURE
+from holobind.ridge_knn.update import NO_IDS, keep_learning, prediction_weights
+from holobind.ridge_knn.update_state import CONSTANT_FEATURE, UpdateState
 
 L2_SEARCH_DIM = 128  # of the codebook for the choice of l2, where labels are more than the dim
 
@@ -73,6 +73,7 @@ class RidgeSteps:
         start: RidgeSolution | None = None,
         overwrite_start: bool = False,
         groups: IntArray | None = None,
+        search_only: bool = False,
         stage: str = "solve",
     ) -> RidgeSolution:
         """Solve with some of the rows, which are not copied, or with all."""
@@ -88,6 +89,7 @@ class RidgeSteps:
             weights=weights,
             label_weights=rare_label_weights(column_counts(Y, rows), self.rare_label_boost),
             tolerance=tolerance,
+            search_only=search_only,
             memory=self.memory,
             seed=self.seed,
             groups=groups,
@@ -100,12 +102,14 @@ class RidgeSteps:
         )
 
     def label_tree(self, X: CsrArray, Y: CsrArray, seed: int, name: str) -> LabelTree:
-        return self.checkpoint.step(
+        tree = self.checkpoint.step(
             f"tree-{name}",
             lambda: fit_label_tree(X, Y, seed=seed, processes=self.processes, on_progress=self.on_progress),
             lambda tree: (tree.config(), tree.state_dict()),
             partial(LabelTree.of_tensors, X.shape[1], Y.shape[1]),
         )
+        tree.uses_tables = self.processes.size == 1  # which take 0.1 GB each, for a few rows to evaluate
+        return tree
 
     def search(self, X: CsrArray, Y: CsrArray, rows: RowIndex, l2: float | None, groups: IntArray | None) -> "Search":
         """Choose l2, if it is None, and the tolerance with a codebook of a smaller dim, if that saves time.
@@ -117,7 +121,9 @@ class RidgeSteps:
         codebook = OrbitCodebook(n_labels, L2_SEARCH_DIM, self.seed) if narrow else self.codebook
 
         def compute() -> Search:
-            solution = self.solve(X, Y, l2, rows=rows, codebook=codebook, groups=groups, stage="search")
+            solution = self.solve(
+                X, Y, l2, rows=rows, codebook=codebook, groups=groups, search_only=True, stage="search"
+            )
             return Search(solution.steps, solution.validation)
 
         return self.checkpoint.step("search", compute, Search.pack, Search.unpack, replaces_blocks=True)
@@ -142,6 +148,7 @@ class RidgeSteps:
             # A forest has few features, and its leaves need all rows.
             stored = kept if stores_rows else kept[:0]
             rows = ShardedRows(X, Y, stored, self.processes if forest is None else ALONE)
+            free_memory(X)
             network = self.network(solution, rows.X, rows.Y, trial, forest)
             encoder = Encoder(network, with_knn=False, label_counts=rows.label_counts)
             return held_out_outputs(encoder, rows, X_held, Y_held, with_knn)
@@ -163,11 +170,17 @@ class RidgeSteps:
         label_trees: Sequence[LabelTree] = (),
         tree_weight: float = 0.0,
         update: bool = False,
+        keep_weights: bool = False,
     ) -> RidgeKnn:
+        """The network of a solution; `update`, `keep_weights`: whether it can be updated, and keeps exact weights."""
         blocks = solution.weight_blocks(self.codebook, self.processes, WEIGHT_BLOCK_ROWS)
         W: Tensor | Iterable[Tensor] = blocks
         bias, state = solution.full_bias(self.codebook, self.processes), None
-        if update:
+        if update and not keep_weights:
+            state = UpdateState.of_rows(
+                (NO_IDS, NO_IDS), NO_IDS, n_rows=X.shape[0], n_labels=Y.shape[1], l2=solution.l2
+            )
+        elif update:
             start = np.concatenate([*(block.numpy() for block in blocks), bias.numpy()[None] / CONSTANT_FEATURE])
             label_weights = rare_label_weights(column_counts(Y), self.rare_label_boost)
             state = keep_learning(start, X, Y, self.codebook, label_weights, solution.l2)
@@ -187,6 +200,7 @@ class RidgeSteps:
             tree_weight=tree_weight,
             learning_on=state,
             seed=self.seed,
+            processes=self.processes,
         )
         network.max_table_bytes = self.memory // self.processes.size
         return network

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from scipy.sparse import vstack
 from torch import Tensor
 
+from holobind._processes import ALONE, Processes
 from holobind._storage import check_tensors
 from holobind._types import CsrArray
 from holobind.codebooks import Codebook
 from holobind.metrics import ndcg_at_k
-from holobind.ridge_knn.candidates import Candidates
+from holobind.ridge_knn.candidates import Candidates, shared_top_k
 from holobind.ridge_knn.encoder import LinearEncoder
 from holobind.ridge_knn.estimate import nearest_cosines
 from holobind.ridge_knn.sharded_rows import ShardedRows
@@ -119,8 +120,9 @@ def held_out_outputs(
             if nearest is None:  # without idf weights
                 found, is_own = rows.local(neighbours[1][:, 0])
                 nearest = rows.processes.sum(np.where(is_own, nearest_cosines(X, encoder.X, found), 0.0))
-            for similarity_power in SIMILARITY_POWERS:
-                term = encoder.knn_term(neighbours, similarity_power, 1.0, rows.local)
+            del search  # and its index
+            terms = encoder.knn_terms(neighbours, SIMILARITY_POWERS, 1.0, rows.local)
+            for similarity_power, term in zip(SIMILARITY_POWERS, terms, strict=True):
                 residual = rows.processes.sum(encoder.sum_terms([term], n))
                 residuals[idf_power, similarity_power] = torch.from_numpy(residual)
         if forest is not None and (search := encoder.build_knn_search(idf_power, with_forest=True)):
@@ -136,11 +138,12 @@ def joined_outputs(outputs: list[HeldOutOutputs], choice: KnnChoice) -> tuple[Te
 
 
 def choose_knn(
-    codebook: Codebook, outputs: list[HeldOutOutputs], knn_weight: float | None
+    codebook: Codebook, outputs: list[HeldOutOutputs], knn_weight: float | None, processes: Processes = ALONE
 ) -> tuple[KnnChoice, list[KnnChoice]]:
     """Choose idf_power and similarity_power at a middle knn_weight, then knn_weight or the forest: the best, all tried.
 
     knn_weight   the given one, or None to choose it
+    processes    that have the same outputs, and share their rows
     """
     Y = vstack([fold.Y for fold in outputs], format="csr")
     tried: dict[KnnChoice, float] = {}
@@ -153,13 +156,14 @@ def choose_knn(
     if codebook.n_labels > max(codebook.dim, N_CANDIDATES) and outputs[0].forest is None:
         typical = [KnnChoice(idf_power, 2.0, MIDDLE_KNN_WEIGHT, 0.0) for idf_power in IDF_POWERS]
         typical = [KnnChoice(0.0, 2.0, 0.0, 0.0), *(typical if outputs[0].residuals else ())]
-        label_candidates = Candidates(torch.cat([codebook.top_k(output(each), N_CANDIDATES)[1] for each in typical], 1))
+        ranked = [shared_top_k(processes, codebook, output(each), N_CANDIDATES)[1] for each in typical]
+        label_candidates = Candidates(torch.cat(ranked, 1), processes)
 
     def ndcg(choice: KnnChoice) -> float:
         if choice not in tried:
             v = output(choice)
             if label_candidates is None:
-                ranked = codebook.top_k(v, k)[1]
+                ranked = shared_top_k(processes, codebook, v, k)[1]
             else:
                 ranked = label_candidates.best(label_candidates.scores(codebook, v), k)
             tried[choice] = float(ndcg_at_k(Y, ranked.numpy())[-1])

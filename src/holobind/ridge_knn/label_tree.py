@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from holobind._processes import Processes
 from holobind._storage import check_tensors
 from holobind._threads import by_rows
 from holobind._types import CsrArray, FloatArray, IntArray
@@ -97,6 +98,7 @@ class LabelTree(FixedDtypeModule):
             ("biases", parents + leaves - 1, torch.float16),
         ):
             self.register_buffer(name, torch.zeros(shape, dtype=dtype))
+        self.uses_tables = True  # up to MAX_TABLE_BYTES; without, a search takes longer
         self._arrays: tuple[Any, ...] | None = None
 
     def config(self) -> dict[str, Any]:
@@ -174,6 +176,10 @@ class LabelTree(FixedDtypeModule):
         by_rows(search_range, len(scores))
         return scores, np.append(self.leaf_labels.cpu().numpy(), -1)[leaves]
 
+    def release(self) -> None:
+        """Free the arrays that the search made; the next one makes them again."""
+        self._arrays = None
+
     def _prepared(self) -> tuple[Any, ...]:
         """The arrays that the compiled search reads, made once."""
         if self._arrays is None:
@@ -219,7 +225,7 @@ class LabelTree(FixedDtypeModule):
 
     def _parents_with_tables(self) -> IntArray:
         """The parents for which a table says where each feature is: those of many features, as far as memory allows."""
-        if len(self.features) + len(self.entry_levels) > MAX_STORED:
+        if not self.uses_tables or len(self.features) + len(self.entry_levels) > MAX_STORED:
             return np.empty(0, np.int64)
         sizes = np.diff(self.feature_offsets.cpu().numpy())
         largest = np.argsort(-sizes, kind="stable")[: max(MAX_TABLE_BYTES // (4 * self.n_features), 0)]
@@ -241,6 +247,12 @@ class LabelTree(FixedDtypeModule):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_arrays": None}
+
+
+def shared_search(processes: Processes, trees: Sequence[LabelTree], X: CsrArray) -> tuple[FloatArray, IntArray]:
+    """`search_trees`, each process for its share of the rows."""
+    found = processes.by_rows(X.shape[0], lambda first, last: search_trees(trees, X[first:last]))
+    return found[0], found[1]
 
 
 def search_trees(trees: Sequence[LabelTree], X: CsrArray) -> tuple[FloatArray, IntArray]:

@@ -37,6 +37,7 @@ from scipy.sparse import csr_array
 from torch import Tensor, nn
 
 from holobind import algebra
+from holobind._processes import ALONE, Processes
 from holobind._types import CsrArray, FloatArray, IntArray, RowIndex
 from holobind.codebooks import OneHotCodebook, OrbitCodebook
 from holobind.data.batches import Examples, SparseBatch, SparseExamples
@@ -54,7 +55,7 @@ from holobind.ridge_knn.update_state import UpdateState
 # label and row, for each element of a leaf value, and for each leaf of a row.
 ENTRY_BYTES, LABEL_BYTES, ROW_BYTES, LEAF_VALUE_BYTES, LEAF_ID_BYTES = 64, 32, 64, 9, 40
 MAX_LABEL_TREES = 8
-WEIGHT_BLOCK_ROWS = 1 << 13  # of W, which are rotated and quantised at a time
+WEIGHT_BLOCK_ROWS = 1 << 9  # of W, which are rotated and quantised at a time
 MAX_FOUR_BIT_WEIGHTS = 1 << 21  # larger matrices get two bits a weight; smaller ones would lose 0.25 points by that
 
 WeightBlocks = Iterable[Tensor]
@@ -185,8 +186,11 @@ class RidgeKnn(FixedDtypeModule, Network):
         tree_weight: float = 0.0,
         learning_on: UpdateState | None = None,
         seed: int = 0,
+        processes: Processes = ALONE,
     ) -> Self:
         """Pack a ridge regression and its training rows; W is a matrix, or blocks of its rows.
+
+        processes   that have different blocks (`quantise_blocks`)
 
         Shapes: W (f, d), bias (d), X (n, f), Y (n, L)
         """
@@ -208,7 +212,7 @@ class RidgeKnn(FixedDtypeModule, Network):
         blocks = W.split(WEIGHT_BLOCK_ROWS) if isinstance(W, Tensor) else W
         key = network._key() if network.one_hot else None
         rotated = (block if key is None else algebra.bind(block, key) for block in blocks)
-        network.codes, network.scales = quantise_blocks(rotated, bits)
+        network.codes, network.scales = quantise_blocks(rotated, bits, dim, processes)
         network.bias = bias.detach().clone()
         network.row_offsets, network.label_offsets = (torch.from_numpy(A.indptr.astype(np.int64)) for A in (X, Y))
         network.row_ids, network.label_ids = pack_ids(X), pack_ids(Y)
@@ -258,6 +262,11 @@ class RidgeKnn(FixedDtypeModule, Network):
             self._encoder = Encoder(self)
         return self._encoder
 
+    def release_tables(self) -> None:
+        self._encoder = None
+        for tree in self.trees():
+            tree.release()
+
     def training_rows(self) -> tuple[CsrArray, CsrArray]:
         """The stored training rows and label sets, in float32.  Shapes: -> (n, f), (n, L)"""
         n = self.n_training_rows
@@ -276,11 +285,13 @@ class RidgeKnn(FixedDtypeModule, Network):
 
         Shapes: (L) -> (n, L)
         """
-        Y = self.training_rows()[1]
-        if self.learning_on is None:
+        Y, state = self.training_rows()[1], self.learning_on
+        if state is not None and state.keeps_weights:
+            weights = state.label_weights.cpu().numpy()
+        else:
             counts = column_counts(Y) if label_counts is None else label_counts
-            return scale_columns(Y, rare_label_weights(counts, self.rare_label_boost))
-        return scale_columns(Y + self.learning_on.rejections(), self.learning_on.label_weights.cpu().numpy())
+            weights = rare_label_weights(counts, self.rare_label_boost)
+        return scale_columns(Y if state is None else Y + state.rejections(), weights)
 
     def free_labels(self) -> list[int]:
         return [] if self.learning_on is None else [int(i) for i in self.learning_on.free_labels]

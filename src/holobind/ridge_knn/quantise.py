@@ -11,8 +11,11 @@ L > d labels. Bits are better spent on a larger d and on more features.
 
 from collections.abc import Iterable
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from holobind._processes import ALONE, Processes
 
 STEPS = {2: 0.996, 4: 0.335}  # bits -> step of the optimal uniform quantiser (Max, 1960), in standard deviations
 
@@ -34,10 +37,27 @@ def quantise(W: Tensor, bits: int) -> tuple[Tensor, Tensor]:
     return packed, scales
 
 
-def quantise_blocks(blocks: Iterable[Tensor], bits: int) -> tuple[Tensor, Tensor]:
-    """`quantise` of a matrix that is given as blocks of rows, in the memory of a few of them."""
-    codes, scales = zip(*(quantise(W, bits) for W in blocks), strict=True)
-    return torch.cat(codes), torch.cat(scales)
+def quantise_blocks(
+    blocks: Iterable[Tensor], bits: int, dim: int, processes: Processes = ALONE
+) -> tuple[Tensor, Tensor]:
+    """`quantise` of a matrix of `dim` columns that is given as blocks of rows, in the memory of a few of them.
+
+    processes   to which blocks were dealt out in turn: each quantises its own ones, and all get the result
+    """
+    heights, codes, scales = [], [torch.empty(0, -(-bits * dim // 8), dtype=torch.uint8)], [torch.empty(0).half()]
+    for W in blocks:
+        heights.append(len(W))
+        for parts, part in zip((codes, scales), quantise(W, bits), strict=True):
+            parts.append(part)
+    found = torch.cat(codes), torch.cat(scales)
+    if processes.size == 1:
+        return found
+    of_all = processes.gather(np.array(heights, np.int64))
+    turns = [(turn, rank) for rank, parts in enumerate(of_all) for turn in range(len(parts))]
+    sizes = [int(of_all[rank][turn]) for turn, rank in turns]
+    order = sorted(range(len(turns)), key=lambda i: turns[i])
+    joined = [torch.from_numpy(processes.concatenate(each.numpy())).split(sizes) for each in found]
+    return torch.cat([joined[0][i] for i in order]), torch.cat([joined[1][i] for i in order])
 
 
 def unpack_levels(codes: Tensor, dim: int, bits: int) -> Tensor:

@@ -15,11 +15,13 @@ solved by conjugate gradients on blocks of columns that stay in the cache, and l
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_array
 from torch import Tensor
 
 from holobind._checks import one_of, positive
@@ -79,13 +81,26 @@ class RidgeSolution:
     unknowns: FloatArray | None = None
 
     def weight_blocks(self, codebook: Codebook, processes: Processes, height: int) -> Iterator[Tensor]:
-        """W with the codebook's dimensions as columns, `height` rows at a time, from the columns of all processes."""
-        for W in self.weights.split(height):
-            yield _all_columns(W, codebook, processes)
+        """W with the codebook's dimensions as columns, `height` rows at a time, from the columns of all processes.
+
+        Blocks are dealt out to the processes in turn: each gets its own ones only.
+        """
+        blocks = self.weights.split(height)
+        if processes.size == 1:
+            yield from blocks
+            return
+        for first in range(0, len(blocks), processes.size):
+            # The next block of each process; behind the last one there is none.
+            columns = [block.T.contiguous().numpy() for block in blocks[first : first + processes.size]]
+            columns += [columns[0][:, :0]] * (processes.size - len(columns))
+            W = torch.from_numpy(np.concatenate(processes.swap(columns))).T.contiguous()
+            if len(W):
+                yield _encoded(W, codebook, processes)
 
     def full_bias(self, codebook: Codebook, processes: Processes) -> Tensor:
         """The bias with the codebook's dimensions, from those of all processes."""
-        return _all_columns(self.bias[None], codebook, processes)[0]
+        bias = torch.from_numpy(processes.concatenate(np.ascontiguousarray(self.bias.numpy())))
+        return _encoded(bias[None], codebook, processes)[0]
 
     def __str__(self) -> str:
         warning = "" if self.converged else "; NOT CONVERGED: allow more iterations or a larger l2"
@@ -108,12 +123,9 @@ class RidgeSolution:
         }
 
 
-def _all_columns(W: Tensor, codebook: Codebook, processes: Processes) -> Tensor:
-    """Shapes: (n, own columns) -> (n, d)"""
-    if processes.size == 1:
-        return W
-    W = torch.from_numpy(np.concatenate(processes.gather(W.T.contiguous().numpy()))).T.contiguous()
-    return codebook.weighted_sum(W).detach() if codebook.n_labels <= codebook.dim else W
+def _encoded(W: Tensor, codebook: Codebook, processes: Processes) -> Tensor:
+    """Rows of W from the columns of all processes, which have not encoded them yet where L <= d."""
+    return codebook.weighted_sum(W).detach() if processes.size > 1 and codebook.n_labels <= codebook.dim else W
 
 
 def solve_ridge(
@@ -125,7 +137,9 @@ def solve_ridge(
     bias: float = 0.3,
     weights: FloatArray | None = None,
     label_weights: FloatArray | None = None,
+    rejected: CsrArray | None = None,
     tolerance: float | None = DEFAULT_TOLERANCE,
+    search_only: bool = False,
     max_iterations: int = 100,
     system: str | None = None,
     direct: bool | None = None,
@@ -148,9 +162,11 @@ def solve_ridge(
 
     bias            value of a constant feature of every row, as a fraction of the root mean square of the rows' norms.
                     It is penalised like the others; 0 for none.
+    rejected        labels whose targets are minus those of present ones
     tolerance       relative residual at which conjugate gradients stop for a column. P@1 and P@5 have stopped changing
                     before 0.05 on most data; comparisons with other solvers want 1e-5. None: start at 0.3, and go on
                     while held-out rows gain.
+    search_only     choose l2 and the tolerance alone: weights and bias of the result have no columns
     system, direct  "primal" or "dual", and whether to factor; by default the cheaper way
     memory          bytes, about, in addition to X and W
     seed            of the held-out rows
@@ -167,12 +183,14 @@ def solve_ridge(
     The arrays of X may be mapped from a file. Rows of weight 0 are not copied, but skipped. The number of threads
     (torch's) changes the result only where the system is factored, and there by rounding.
 
-    Shapes: X (n, f), Y (n, L), weights (n), label_weights (L), groups (n) -> W (f, d), bias (d)
+    Shapes: X (n, f), Y and rejected (n, L), weights (n), label_weights (L), groups (n) -> W (f, d), bias (d)
     """
     started = time.perf_counter()
     _check_options(l2, bias, tolerance, max_iterations, system, memory)
     groups = _check_groups(groups, X.shape[0], weights)
     X, Y, row_roots, label_values = _check_data(X, Y, codebook, weights, label_weights)
+    if rejected is not None:
+        Y = csr_array(Y - binary_labels(checked_csr(rejected, "solve_ridge: rejected", Y.shape[1])))
     report = on_progress or (lambda *_: None)
     n_rows = X.shape[0] if row_roots is None else int(np.count_nonzero(row_roots))
     shard_rows = X_BYTES * int(X.indptr[-1]) > memory if shard_rows is None else shard_rows
@@ -198,7 +216,7 @@ def solve_ridge(
             )
         first_guess = _primal_unknowns(start, constant, overwrite_start)
     single_thread = direct and min(shape) <= MAX_SINGLE_THREAD_UNKNOWNS
-    with num_threads(1 if single_thread else torch.get_num_threads()):
+    with num_threads(1) if single_thread else nullcontext():
         solver: RidgeSolver
         if direct:
             solver = CholeskySolver(problem)
@@ -206,13 +224,16 @@ def solve_ridge(
             solver = ConjugateGradientSolver(problem, max_iterations, seed, first_guess, checkpoint, stage)
         steps, validation = _choose(solver, l2, tolerance, mean_square, can_validate=n_rows > 1)
         used, l2 = steps[-1]
-        solution, iterations, residual = solver.solve(l2, used)
+        if search_only:
+            solution, iterations, residual = np.empty((problem.n_unknowns, 0), np.float32), 0, 0.0
+        else:
+            solution, iterations, residual = solver.solve(l2, used)
         unknowns = problem.primal(solution)
         if direct:
             first, last = problem.own_columns
             unknowns = unknowns[:, first:last]
         W = torch.from_numpy(unknowns)
-        if problem.targets_are_labels and processes.size == 1:
+        if problem.targets_are_labels and processes.size == 1 and not search_only:
             W = codebook.weighted_sum(W).detach()
     return RidgeSolution(
         weights=W[:-1] if bias else W,
@@ -258,20 +279,27 @@ def _choose(
     The tolerance starts large and becomes smaller while held-out rows gain by that; l2 is then searched again.
     """
     validation: list[tuple[float, float]] = []
+    last: tuple[float, float, float] | None = None  # l2, tolerance and score: a repetition would change nothing
+
+    def validate(l2: float, tolerance: float) -> float:
+        nonlocal last
+        if last is None or last[:2] != (l2, tolerance):
+            last = l2, tolerance, solver.validate(l2, tolerance)
+        return last[2]
 
     def search(tolerance: float, start: float) -> float:
         nonlocal validation
         if l2 is not None or not can_validate:
             return start
-        best, validation = _search_l2(lambda each: solver.validate(each, tolerance), start)
+        best, validation = _search_l2(lambda each: validate(each, tolerance), start)
         return best
 
     chosen = tolerance or FIRST_TOLERANCE
     steps = [(chosen, search(chosen, start if l2 is None else float(l2)))]
     while tolerance is None and can_validate and solver.has_tolerance and chosen > MIN_TOLERANCE * (1 + 1e-6):
         smaller, at_l2 = max(chosen / TOLERANCE_STEP, MIN_TOLERANCE), steps[-1][1]
-        before = solver.validate(at_l2, chosen)
-        if solver.validate(at_l2, smaller) - before <= MIN_TOLERANCE_GAIN:
+        before = validate(at_l2, chosen)
+        if validate(at_l2, smaller) - before <= MIN_TOLERANCE_GAIN:
             break
         chosen = smaller
         steps.append((chosen, search(chosen, at_l2)))

@@ -16,7 +16,7 @@ import torch
 from scipy.sparse import csr_array, hstack
 
 from holobind._processes import ALONE, Processes
-from holobind._threads import threaded
+from holobind._threads import task_threads, threaded
 from holobind._types import CsrArray, FloatArray, RowIndex
 from holobind.data.csr import MAX_BLOCK_ROWS, row_blocks, row_range, take_rows
 from holobind.ridge_knn._linalg import BLOCK_COLUMNS, sum_of_grams
@@ -112,7 +112,7 @@ class RowOperator:
     def _local_normal_product(self, P: FloatArray) -> FloatArray:
         """S P with the rows of this process, on several threads where it has them."""
         out = np.zeros_like(P)
-        width = -(-P.shape[1] // torch.get_num_threads())
+        width = -(-P.shape[1] // task_threads())
         if width == P.shape[1]:
             self._add_normal_product(P, out)
             return out

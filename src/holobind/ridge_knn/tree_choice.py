@@ -6,11 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from holobind._processes import ALONE, Processes
 from holobind._types import CsrArray, FloatArray, IntArray
 from holobind.codebooks import Codebook
 from holobind.heads.added_scores import AddedScores
 from holobind.metrics import ndcg_at_k
-from holobind.ridge_knn.candidates import Candidates
+from holobind.ridge_knn.candidates import Candidates, shared_top_k
 
 N_LABEL_TREES = 2
 MIN_ROWS_FOR_TREES = 1000
@@ -39,19 +40,22 @@ def suits_trees(n_rows: int, codebook: Codebook) -> bool:
 
 
 def choose_trees(
-    codebook: Codebook, v: Tensor, Y: CsrArray, found: Added, *, may_be_none: bool
+    codebook: Codebook, v: Tensor, Y: CsrArray, found: Added, *, may_be_none: bool, processes: Processes = ALONE
 ) -> tuple[TreeChoice, Added | None]:
     """The weight of label trees with the best nDCG@5 on held-out rows, and what they add to scores with it.
 
     found         what `search_trees` found for the rows
     may_be_none   whether the weight is 0 where rows gain less than MIN_TREE_GAIN
+    processes     that have the same outputs, and share their rows
 
     Shapes: v (n, d), Y (n, L), found 2 x (n, m)
     """
     values, labels = found
     k = min(5, codebook.n_labels)
     # With any weight, the top k is among these labels: trees only raise scores (`AddedScores`).
-    candidates = Candidates(torch.cat([torch.from_numpy(labels), codebook.top_k(v, k)[1]], 1))
+    candidates = Candidates(
+        torch.cat([torch.from_numpy(labels), shared_top_k(processes, codebook, v, k)[1]], 1), processes
+    )
     scores_without = candidates.scores(codebook, v)
     raised = torch.from_numpy(np.pad(values, ((0, 0), (0, k)))).gather(1, candidates.order)
 
@@ -65,8 +69,19 @@ def choose_trees(
     return TreeChoice(best, scores[best], without), (np.float32(best) * values, labels)
 
 
-def top_k_with_trees(codebook: Codebook, v: Tensor, k: int, added: Added | None) -> tuple[Tensor, Tensor]:
-    """The k best labels with what label trees add to their scores.  Shapes: (n, d) -> (n, k), (n, k)"""
+def top_k_with_trees(
+    codebook: Codebook, v: Tensor, k: int, added: Added | None, processes: Processes = ALONE
+) -> tuple[Tensor, Tensor]:
+    """The k best labels with what label trees add to their scores; each process ranks its share of the rows.
+
+    Shapes: (n, d) -> (n, k), (n, k)
+    """
     if added is None:
-        return codebook.top_k(v, k)
-    return AddedScores(codebook, *(torch.from_numpy(array) for array in added)).top_k(v, k)
+        return shared_top_k(processes, codebook, v, k)
+
+    def top_k(first: int, last: int) -> list[FloatArray]:
+        scores = AddedScores(codebook, *(torch.from_numpy(array[first:last]) for array in added))
+        return [each.numpy() for each in scores.top_k(v[first:last], k)]
+
+    scores, labels = (torch.from_numpy(np.asarray(each)) for each in processes.by_rows(len(v), top_k))
+    return scores, labels

@@ -1,10 +1,14 @@
 """A fitted network with more rows or fewer, more labels or fewer, as if it were fitted to them from the start.
 
-The regression keeps its penalty, its features and its constant feature. Its solution solves
+The regression keeps its penalty and its features. Its solution solves
 
     A W = X'T,      A = X'X + l2
 
-where the constant feature is the last column of X. Rows that are added or removed, and targets that change, are changes
+A network that keeps no weights solves this again (`solve_ridge`), as a fit to the same rows does in its last step: both
+have the same W to the bit.
+
+A network that keeps W solves for what changes, which takes less time. The constant feature, the last column of X, then
+has a fixed value. Rows that are added or removed, and targets that change, are changes
 
     A' W' = A' W + P'E      hence      W' = W + A'^-1 P'E
 
@@ -48,9 +52,11 @@ from holobind.ridge_knn.fit_label_tree import fit_label_tree
 from holobind.ridge_knn.forest import Forest
 from holobind.ridge_knn.label_tree import LabelTree
 from holobind.ridge_knn.network import RidgeKnn, default_codebook
+from holobind.ridge_knn.ridge import solve_ridge
 from holobind.ridge_knn.update_state import CONSTANT_FEATURE, UpdateState
 
-ONE_HOT_TOLERANCE = 1e-6  # relative residual of each column of the fit
+LAST_TOLERANCE = 0.01  # relative residual of each column, where no weights are kept; less gains no nDCG@5
+ONE_HOT_TOLERANCE = 1e-6  # the same, of weights that are kept
 ORBIT_TOLERANCE = 1e-5  # the same in an orbit: errors of all columns add up in the scores of frequent labels
 CHANGE_FACTOR = 100  # of these tolerances, for changes, which are much smaller than the solution
 ORBIT_REFINEMENTS = 2  # solutions for the residual in turn, because the residual of the first is rounded
@@ -128,6 +134,8 @@ def add_rows(
         now.W,
     )
     after = after.reweighed(network.rare_label_boost, 1 if reweigh else REWEIGH_FACTOR)
+    if now.W is None:
+        return after.network(network)
     P = _with_constant(X)
     E = _targets(csr_array(Y - wrong), after.codebook, after.label_weights) - product(P, now.W)
     return after.solved(network, [(P, E), _length_changes(now, after.label_weights)])
@@ -151,6 +159,8 @@ def remove_rows(network: RidgeKnn, rows: IntArray, *, reweigh: bool = False) -> 
         now.codebook,
         now.W,
     ).reweighed(network.rare_label_boost, 1 if reweigh else REWEIGH_FACTOR)
+    if now.W is None:
+        return after.network(network)
     P = _with_constant(now.X[gone])
     E = product(P, now.W) - _targets(now.signed()[gone], now.codebook, now.label_weights)
     kept = _Fitted(after.X, after.Y, after.rejected, now.free, now.label_weights, now.codebook, now.W)
@@ -174,8 +184,10 @@ def remove_labels(network: RidgeKnn, labels: IntArray) -> RidgeKnn:
         free,
         now.label_weights,
         now.codebook,
-        now.W.copy(),
+        None if now.W is None else now.W.copy(),
     ).reweighed(network.rare_label_boost)
+    if after.W is None:
+        return after.network(network)
     if network.one_hot:
         after.W[:, gone] = 0
         return after.network(network)
@@ -198,7 +210,10 @@ def refit_trees(network: RidgeKnn, on_progress: ProgressCallback | None = None) 
 
 @dataclass(frozen=True)
 class _Fitted:
-    """The rows, label sets, corrections and solution of a network.  Shapes: X (n, f), Y (n, L), W (f + 1, columns)"""
+    """The rows, label sets, corrections and solution of a network; W is None where it keeps none.
+
+    Shapes: X (n, f), Y (n, L), W (f + 1, columns)
+    """
 
     X: CsrArray
     Y: CsrArray
@@ -206,14 +221,17 @@ class _Fitted:
     free: IntArray
     label_weights: FloatArray
     codebook: Codebook
-    W: FloatArray
+    W: FloatArray | None
 
     @classmethod
     def of(cls, network: RidgeKnn) -> "_Fitted":
-        state = learning_state(network)
+        state, (X, Y) = learning_state(network), network.training_rows()
         rejected = state.rejected_rows.cpu().numpy(), state.rejected_labels.cpu().numpy()
-        free, weights = state.free_labels.cpu().numpy(), state.label_weights.cpu().numpy()
-        return cls(*network.training_rows(), rejected, free, weights, network.codebook(), state.weights())
+        free, codebook = state.free_labels.cpu().numpy(), network.codebook()
+        if not state.keeps_weights:
+            weights = rare_label_weights(column_counts(Y), network.rare_label_boost)
+            return cls(X, Y, rejected, free, weights, codebook, None)
+        return cls(X, Y, rejected, free, state.label_weights.cpu().numpy(), codebook, state.weights())
 
     def __len__(self) -> int:
         return int(self.X.shape[0])
@@ -222,10 +240,13 @@ class _Fitted:
     def one_hot(self) -> bool:
         return self.codebook.n_labels <= self.codebook.dim
 
+    def wrong(self) -> CsrArray:
+        """Rejected labels of rows.  Shapes: -> (n, L)"""
+        return csr_array((np.ones(len(self.rejected[0]), np.float32), self.rejected), self.Y.shape)
+
     def signed(self) -> CsrArray:
         """Label sets, with -1 for rejected labels.  Shapes: -> (n, L)"""
-        wrong = csr_array((np.ones(len(self.rejected[0]), np.float32), self.rejected), self.Y.shape)
-        return csr_array(self.Y - wrong)
+        return csr_array(self.Y - self.wrong())
 
     def grown_to(self, n_labels: int) -> "_Fitted":
         """With more labels, which no row has. One-hot label vectors get more dimensions where they need them."""
@@ -234,23 +255,24 @@ class _Fitted:
         weights = np.append(self.label_weights, np.full(n_new, np.nan, np.float32))  # until `reweighed`
         W, codebook = self.W, self.codebook
         if self.one_hot:
-            W = np.pad(W, ((0, 0), (0, n_new)))
+            W = None if W is None else np.pad(W, ((0, 0), (0, n_new)))
             codebook = default_codebook(n_labels, max(dim, n_labels), seed)
         elif n_new:
             codebook = default_codebook(n_labels, dim, seed)
         return _Fitted(self.X, widen(self.Y, n_labels), self.rejected, self.free, weights, codebook, W)
 
     def reweighed(self, boost: float, factor: float = REWEIGH_FACTOR) -> "_Fitted":
-        """With lengths of label vectors by the counts of labels; in an orbit, where counts differ by a factor."""
+        """With lengths of label vectors by counts of labels; in an orbit with W, where counts differ by a factor."""
         wanted = rare_label_weights(column_counts(self.Y), boost)
         weights = wanted
-        if not self.one_hot:
+        if not self.one_hot and self.W is not None:
             far = np.abs(np.log(self.label_weights / wanted)) > boost * np.log(factor) + 1e-6
             weights = np.where(far | np.isnan(self.label_weights), wanted, self.label_weights)
         return _Fitted(self.X, self.Y, self.rejected, self.free, weights, self.codebook, self.W)
 
     def solved(self, before: RidgeKnn, changes: Sequence[tuple[CsrArray, FloatArray]]) -> RidgeKnn:
         """The network after changes (P, E), where all but W has changed already."""
+        assert self.W is not None
         P, E = csr_array(vstack([P for P, _ in changes])), np.concatenate([E for _, E in changes])
         solver = BlockSolver(_with_constant(self.X), learning_state(before).l2)
         tolerance = CHANGE_FACTOR * _tolerance(self.codebook)
@@ -264,11 +286,26 @@ class _Fitted:
     def network(
         self, before: RidgeKnn, forest: Forest | None = None, trees: Sequence[LabelTree] | None = None
     ) -> RidgeKnn:
-        state = UpdateState.of(
-            self.W, self.label_weights, self.rejected, self.free, n_rows=len(self), l2=learning_state(before).l2
-        )
+        """The network of W, which is solved for first where none is kept."""
+        l2, corrections = learning_state(before).l2, (self.rejected, self.free)
+        if self.W is None:
+            state = UpdateState.of_rows(*corrections, n_rows=len(self), n_labels=self.Y.shape[1], l2=l2)
+            solution = solve_ridge(
+                self.X,
+                self.Y,
+                self.codebook,
+                l2,
+                label_weights=self.label_weights,
+                rejected=self.wrong() if len(self.rejected[0]) else None,
+                tolerance=LAST_TOLERANCE,
+            )
+            W, bias = solution.weights, solution.bias
+        else:
+            state = UpdateState.of(self.W, self.label_weights, *corrections, n_rows=len(self), l2=l2)
+            W, bias = prediction_weights(state, self.codebook.dim)
         network = RidgeKnn.from_weights(
-            *prediction_weights(state, self.codebook.dim),
+            W,
+            bias,
             self.X,
             self.Y,
             knn_weight=before.knn_weight,
@@ -297,6 +334,7 @@ def learning_state(network: RidgeKnn) -> UpdateState:
 
 def _length_changes(fitted: _Fitted, label_weights: FloatArray) -> tuple[CsrArray, FloatArray]:
     """The changes (P, E) by other lengths of label vectors; none where they are one-hot, and no part of W."""
+    assert fitted.W is not None
     old, d = fitted.label_weights, fitted.W.shape[1]
     changed = NO_IDS if fitted.one_hot else np.flatnonzero((label_weights != old) & ~np.isnan(old))
     if not len(changed):

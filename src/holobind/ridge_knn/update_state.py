@@ -1,11 +1,13 @@
-"""What a network keeps so that it can go on learning: its weights, most of them in 16 bits, label weights, corrections.
+"""What a network keeps so that it can go on learning: penalty, corrections, and exact weights for fast updates.
+
+Without weights, an update solves the regression again from the training rows and label sets, which the kNN step stores.
+With them, it solves for what changes. Most weights are in 16 bits:
 
     W[j, c] = scales[j] levels[j, c],      |levels| <= 32767
 
 Where label vectors are one-hot, a feature has a few large weights, and the N_EXACT largest stay in float32. The scale
 of the others is then a tenth: rounding changes scores of cooking-stackexchange by 3e-6 at most in place of 3e-5, which
-would add up over updates. Weights take 2 (f + 1) d bytes, and 64 more a feature where label vectors are one-hot; the
-training rows and label sets are those of the kNN step.
+would add up over updates. Weights take 2 (f + 1) d bytes, and 64 more a feature where label vectors are one-hot.
 """
 
 from typing import Any, Self
@@ -30,6 +32,8 @@ class UpdateState(FixedDtypeModule):
     n_rows, n_unknowns, columns, n_labels   of the network: stored rows, features + 1, columns of the regression, labels
     l2                                      penalty of the regression
     rejected, free                          numbers of rejected labels of rows, and of ids without a label
+    weights                                 whether W and label weights are kept; without it, all buffers of them are
+                                            empty
     """
 
     levels: Tensor  # (features + 1, columns) int16: W; the last row belongs to the constant feature
@@ -42,21 +46,33 @@ class UpdateState(FixedDtypeModule):
     free_labels: Tensor  # (free) int32: ids of forgotten labels, ascending
 
     def __init__(
-        self, n_rows: int, n_unknowns: int, columns: int, n_labels: int, *, l2: float, rejected: int = 0, free: int = 0
+        self,
+        n_rows: int,
+        n_unknowns: int,
+        columns: int,
+        n_labels: int,
+        *,
+        l2: float,
+        rejected: int = 0,
+        free: int = 0,
+        weights: bool = True,
     ) -> None:
         super().__init__()
         if isinstance(l2, bool) or not isinstance(l2, int | float) or not (np.isfinite(l2) and l2 > 0):
             raise OptionError(f"UpdateState: l2 must be a positive number; got {str(l2)[:40]}")
         if min(rejected, free) < 0 or free >= n_labels:
             raise OptionError(f"UpdateState: {rejected} rejected and {free} free labels cannot be of {n_labels} labels")
-        self.n_rows, self.n_labels, self.l2 = n_rows, n_labels, float(l2)
-        self.n_exact = min(N_EXACT, columns) if columns == n_labels else 0
+        if not isinstance(weights, bool):
+            raise OptionError(f"UpdateState: weights must be true or false; got {str(weights)[:40]}")
+        self.n_rows, self.n_labels, self.l2, self.keeps_weights = n_rows, n_labels, float(l2), weights
+        self.n_exact = min(N_EXACT, columns) if weights and columns == n_labels else 0
+        n_unknowns, columns, n_weighted = (n_unknowns, columns, n_labels) if weights else (0, 0, 0)
         for name, buffer in {
             "levels": torch.zeros(n_unknowns, columns, dtype=torch.int16),
             "scales": torch.zeros(n_unknowns),
             "largest": torch.zeros(n_unknowns, self.n_exact),
             "largest_columns": torch.zeros(n_unknowns, self.n_exact, dtype=torch.int32),
-            "label_weights": torch.ones(n_labels),
+            "label_weights": torch.ones(n_weighted),
             "rejected_rows": torch.zeros(rejected, dtype=torch.int32),
             "rejected_labels": torch.zeros(rejected, dtype=torch.int32),
             "free_labels": torch.zeros(free, dtype=torch.int32),
@@ -87,11 +103,23 @@ class UpdateState(FixedDtypeModule):
         state.scales = (others / MAX_LEVEL).clamp_min(torch.finfo(torch.float32).tiny)
         state.levels = torch.div(weights, state.scales[:, None]).round_().clamp_(-MAX_LEVEL, MAX_LEVEL).to(torch.int16)
         state.label_weights = torch.from_numpy(label_weights.astype(np.float32))
-        arrays = (*rejected, free_labels)
-        state.rejected_rows, state.rejected_labels, state.free_labels = (
-            torch.from_numpy(np.asarray(array, np.int32)) for array in arrays
-        )
+        state._correct(rejected, free_labels)
         return state
+
+    @classmethod
+    def of_rows(
+        cls, rejected: tuple[IntArray, IntArray], free_labels: IntArray, *, n_rows: int, n_labels: int, l2: float
+    ) -> Self:
+        """Keep no weights."""
+        sizes = {"rejected": len(rejected[0]), "free": len(free_labels)}
+        state = cls(n_rows, 0, 0, n_labels, l2=l2, weights=False, **sizes)
+        state._correct(rejected, free_labels)
+        return state
+
+    def _correct(self, rejected: tuple[IntArray, IntArray], free_labels: IntArray) -> None:
+        self.rejected_rows, self.rejected_labels, self.free_labels = (
+            torch.from_numpy(np.asarray(array, np.int32)) for array in (*rejected, free_labels)
+        )
 
     def weights(self) -> FloatArray:
         """W, the last row that of the constant feature.  Shapes: -> (f + 1, columns)"""
@@ -105,7 +133,12 @@ class UpdateState(FixedDtypeModule):
 
     def config(self) -> dict[str, Any]:
         """JSON values that, as keyword arguments after the sizes of the network, build it again."""
-        return {"l2": self.l2, "rejected": len(self.rejected_rows), "free": len(self.free_labels)}
+        return {
+            "l2": self.l2,
+            "rejected": len(self.rejected_rows),
+            "free": len(self.free_labels),
+            "weights": self.keeps_weights,
+        }
 
     def check_loaded(self) -> None:
         """Raise OptionError unless ids are within their ranges and each comes once: a file may hold anything."""

@@ -196,9 +196,10 @@ class ModelConfig:
         None,
         FLAG,
         CLOSED_FORM,
-        "Keep in the model what `holobind update` and `holobind forget` need, 2 bytes a weight, and solve the ridge "
-        "regression to a small tolerance.",
-        "where weights are at most 16.8 million; not with knn_weight 0",
+        "Keep exact weights in the model, 2 bytes each, so that `holobind update` and `holobind forget` are faster. "
+        "--no-update: the model refuses them.",
+        "no weights; an update solves the regression again, where weights are at most 16.8 million and knn_weight is "
+        "not 0",
     )
     tokenizer: TokenizerName = option(
         "word", choice(TokenizerName), TEXT, "word: whole words. bpe: subwords, by byte pair encoding."

@@ -5,7 +5,6 @@ model = learn(split, ModelConfig(network="fc", loss="query"))    the paper's
 model = learn(split, ModelConfig(network="cnn"))                 from the tokens of texts, in order
 """
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,13 +17,14 @@ from torch import Tensor
 
 from holobind import metrics
 from holobind._checks import fits_memory
-from holobind._processes import ALONE, Processes, joined
+from holobind._processes import join
 from holobind._storage import encode_lines
+from holobind._threads import torch_on_one_thread
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.data import Split, Tfidf
 from holobind.data.batches import ExampleRows, Examples, SparseExamples, TextExamples, ragged_labels
 from holobind.data.csr import binary_labels, is_mapped, label_id_sets, normalise_rows, normalise_rows_in_file
-from holobind.data.holdout import group_ids
+from holobind.data.holdout import MAX_HELD_OUT_ROWS, group_ids
 from holobind.data.sentence_encoder import SentenceEncoder
 from holobind.errors import DataError, OptionError
 from holobind.heads import HolographicHead
@@ -59,6 +59,8 @@ if TYPE_CHECKING:
     from holobind.data.vectorizers import SklearnFeatures
     from holobind.training.loop import TrainCallback
 
+# Entries of X, weights and held-out scores up to which torch works on one thread: a second one would mostly wait
+MAX_ONE_THREAD_ELEMENTS = 1 << 22
 TEMPERATURES = np.exp(np.linspace(-3, 6, 37))
 MIN_TEMPERATURE_ROWS, MAX_TEMPERATURE_ROWS, MAX_TEMPERATURE_SCORES = 16, 500, 1 << 23  # to choose the temperature on
 
@@ -129,7 +131,7 @@ def learn(
         model, summary = _learn_ridge(inputs, config, label_names, callbacks, stored)
     else:
         if train_config.shard_features:
-            _processes()
+            join()
         model = build(inputs, config, label_names, train_config)
         summary = _train(model, inputs, config, train_config, callbacks, checkpoint, resume, log)
     timings = {"training": round(time.perf_counter() - began, 2), **summary.pop("timings", {})}
@@ -229,22 +231,24 @@ def _learn_ridge_knn(
     if memory is not None:
         plan = plan_memory(memory, inputs.X, dim, config)
         tables, config, notes = plan.tables, replace(plan.config, update=bool(plan.config.update)), plan.notes
-    fitted = fit_ridge_knn(
-        normalise_rows_in_file(inputs.X) if is_mapped(inputs.X) else normalise_rows(inputs.X),
-        inputs.Y,
-        dim=dim,
-        l2=config.l2,
-        knn_weight=config.knn_weight,
-        rare_label_boost=config.rare_label_boost,
-        label_trees=config.label_trees,
-        update=config.update,
-        seed=config.seed,
-        groups=inputs.groups,
-        memory=tables,
-        processes=checkpoint.processes,
-        checkpoint=checkpoint,
-        on_progress=callbacks.on_solve,
-    )
+    elements = max(int(inputs.X.indptr[-1]), n_weights, MAX_HELD_OUT_ROWS * int(inputs.Y.shape[1]))
+    with torch_on_one_thread(elements <= MAX_ONE_THREAD_ELEMENTS):
+        fitted = fit_ridge_knn(
+            normalise_rows_in_file(inputs.X) if is_mapped(inputs.X) else normalise_rows(inputs.X),
+            inputs.Y,
+            dim=dim,
+            l2=config.l2,
+            knn_weight=config.knn_weight,
+            rare_label_boost=config.rare_label_boost,
+            label_trees=config.label_trees,
+            update=config.update,
+            seed=config.seed,
+            groups=inputs.groups,
+            memory=tables,
+            processes=checkpoint.processes,
+            checkpoint=checkpoint,
+            on_progress=callbacks.on_solve,
+        )
     network = fitted.network
     head = HolographicHead(None, network.n_labels, network.out_features, network.codebook_name, seed=config.seed)
     model = assemble(network, head, inputs, config, label_names)
@@ -271,7 +275,7 @@ def _fit_checkpoint(
     folder: Path | None, resume: bool, inputs: Inputs, config: ModelConfig, train_config: TrainConfig
 ) -> FitCheckpoint:
     """The checkpoint of the closed form, of all processes; without a folder it stores nothing."""
-    processes = _processes()
+    processes = join()
 
     def run() -> dict[str, Any]:
         X, Y, groups = inputs.X, inputs.Y, inputs.groups
@@ -285,17 +289,6 @@ def _fit_checkpoint(
         }
 
     return FitCheckpoint(folder, run, processes, resume=resume)
-
-
-def _processes() -> Processes:
-    """The processes that torchrun started, joined by Fabric; this one alone if it was started alone."""
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
-        return ALONE
-    if not torch.distributed.is_initialized():
-        from holobind.training import loop
-
-        loop.launch()
-    return joined()
 
 
 def _check_label_texts(label_texts: Sequence[Sequence[str]], split: Split, config: ModelConfig) -> None:
