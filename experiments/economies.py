@@ -189,7 +189,7 @@ ECONOMIES = {
                 f"{NETWORK}:quantise_blocks": _float_codes,
                 f"{NETWORK}:dequantise": lambda codes, scales, dim, bits: codes,
                 f"{ENCODER}:unpack_levels": lambda codes, dim, bits: codes,
-                f"{ENCODER}:_quantised": lambda V: (np.ascontiguousarray(V), np.ones(len(V), np.float32)),
+                f"{ENCODER}:quantised": lambda V: (np.ascontiguousarray(V), np.ones(len(V), np.float32)),
             },
             "float32",
         ),

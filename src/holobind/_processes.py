@@ -5,10 +5,12 @@ order. Arrays go through torch.distributed, which `join` sets up for the closed 
 (`training.loop.launch`). Sums and gathered arrays are the same in every process, to the bit.
 """
 
+import atexit
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate, count, pairwise
 from typing import Any, TypeVar
 
@@ -178,7 +180,19 @@ def join() -> Processes:
                 dist.init_process_group("gloo")
         except ValueError as error:
             raise OptionError(f"WORLD_SIZE is set, but not all that torchrun sets ({error}); unset it") from error
+    leave_at_exit()
     return joined()
+
+
+@cache
+def leave_at_exit() -> None:
+    """Take the group down when Python ends: threads of gloo that are left to C++ may abort a process that is done."""
+    atexit.register(_leave)
+
+
+def _leave() -> None:
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def joined() -> Processes:

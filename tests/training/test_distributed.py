@@ -139,7 +139,7 @@ def test_processes_solve_the_closed_form_of_one(place):
     one, other = both(place, "solved")
     assert same(one, other)
     # Alone there may be more threads, and a factored system then differs in rounding.
-    assert_close(one, weights(hb.learn(data(), hb.ModelConfig(update=False))), atol=1e-4, rtol=1e-4)
+    assert_close(one, weights(hb.learn(data(), hb.ModelConfig())), atol=1e-4, rtol=1e-4)
 
 
 def test_processes_that_share_the_compression_of_a_model_write_the_file_of_one(found):

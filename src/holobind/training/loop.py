@@ -31,6 +31,7 @@ from torch.optim import Optimizer
 
 from holobind import metrics
 from holobind._files import add_lines
+from holobind._processes import leave_at_exit
 from holobind._types import CsrArray, IntArray, RowIndex
 from holobind.data.batches import Examples, length_buckets, prediction_batches, ragged_labels
 from holobind.data.csr import checked_csr, take_rows
@@ -114,6 +115,7 @@ def launch(precision: str = "32-true", *, sparse: bool = True) -> Fabric:
         precision=precision,  # type: ignore[arg-type]
     )
     fabric.launch()
+    leave_at_exit()
     return fabric
 
 
