@@ -20,8 +20,8 @@ machine, replaces the figures of an earlier prediction and reports.
 
 A library that this Python does not have is installed at first use into an environment of its own under --environments
 (fastText needs a C++ compiler). A method that cannot be installed, fails, or takes longer than --limit gets a row with
-the reason. --out is the folder for rivals.json, rivals.md and rivals.png; rows of other datasets in its rivals.json are
-kept. `rivals_plot.py` draws the picture again from the JSON. DIR of --data is by default the folder that HOLOBIND_DATA
+the reason. --out is the folder for rivals.json, rivals.md and rivals.png; rows of other datasets and methods in its
+rivals.json are kept. `rivals_plot.py` draws the picture again from the JSON. DIR of --data is by default the folder that HOLOBIND_DATA
 names. The last line printed is JSON.
 """
 
@@ -281,17 +281,25 @@ def markdown(rows, setup):
                 f"**{cell}**" if cell and row[key] == best[key] else cell
                 for key, cell in zip(COLUMNS, cells(row), strict=True)
             ]
-            text.append(f"| {title(row)} {row['version']} | {' | '.join(marked)} |")
+            earlier = ", an earlier run" if "earlier" in row else ""
+            text.append(f"| {title(row)} {row['version']}{earlier} | {' | '.join(marked)} |")
         text += ["", *(f"- {title(row)}: {row['reason']}" for row in here if "reason" in row)]
     return "\n".join(text).rstrip() + "\n"
 
 
 def merged(before, rows):
-    """Rows of datasets that are not measured now, and the new rows, in the order of DATASETS."""
-    now = {row["data"] for row in rows}
-    known = {name: place for place, name in enumerate(DATASETS)}
-    every = [row for row in before if row["data"] not in now] + rows
-    return sorted(every, key=lambda row: known.get(row["data"], len(known)))
+    """The new rows, and rows of datasets and methods that are not measured now, in the order of DATASETS and METHODS.
+
+    A row of another run than the others of its dataset says so.
+    """
+    now, measured = {(row["data"], row["method"]) for row in rows}, {row["data"] for row in rows}
+    kept = [
+        row | ({"earlier": True} if row["data"] in measured else {})
+        for row in before
+        if (row["data"], row["method"]) not in now
+    ]
+    places = {name: place for place, name in enumerate((*DATASETS, *METHODS))}
+    return sorted(kept + rows, key=lambda row: (places.get(row["data"], len(places)), places[row["method"]]))
 
 
 def report(rows, setup, out):
