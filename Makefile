@@ -62,7 +62,7 @@ paper: setup
 	$(BIN)/holobind paper all --out experiments/results $(if $(DATA),--data $(DATA))
 	mkdir -p docs/figures
 	find experiments/results -maxdepth 1 -name '*.png' -exec mv {} docs/figures/ \;
-	$(BIN)/holobind paper report --results experiments/results --page docs/reproduction.md
+	$(BIN)/holobind paper report --results experiments/results --page docs/reproduction.md --figures docs/figures
 
 # Attacks for 15 minutes: killed runs, mutated files, full disks, expressions, command lines (docs/reliability.md).
 campaign: setup

@@ -21,8 +21,8 @@ machine, replaces the figures of an earlier prediction and reports.
 A library that this Python does not have is installed at first use into an environment of its own under --environments
 (fastText needs a C++ compiler). A method that cannot be installed, fails, or takes longer than --limit gets a row with
 the reason. --out is the folder for rivals.json, rivals.md and rivals.png; rows of other datasets and methods in its
-rivals.json are kept. `rivals_plot.py` draws the picture again from the JSON. DIR of --data is by default the folder that HOLOBIND_DATA
-names. The last line printed is JSON.
+rivals.json are kept. `rivals_plot.py` draws the picture again from the JSON. DIR of --data is by default the folder
+that HOLOBIND_DATA names. The last line printed is JSON.
 """
 
 import argparse

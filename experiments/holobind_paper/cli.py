@@ -230,6 +230,9 @@ def plan(out: Out = DEFAULT_OUT, seed: Seed = 0, quick: Quick = False, data: Dat
 def report(
     results: Annotated[Path, typer.Option(help="Folder with the JSON files of the experiments.")] = DEFAULT_OUT,
     page: Annotated[Path, typer.Option(help="The Markdown file to write.")] = Path("reproduction.md"),
+    figures: Annotated[
+        Path | None, typer.Option(help="Folder for the figures of trained tables, from finished cells.")
+    ] = None,
 ) -> None:
     """Write a page that compares all results with the paper's.
 
@@ -237,7 +240,7 @@ def report(
     """
     from holobind_paper import report
 
-    report.run(results, page)
+    report.run(results, page, figures)
     typer.echo(f"{page} written")
 
 

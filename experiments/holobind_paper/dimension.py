@@ -37,6 +37,7 @@ POINTS: dict[tuple[str, str], tuple[int, ...]] = {
 }
 EPOCHS = {"yso-en": 2}
 PLATEAU = 0.95  # fraction of a curve's best P@5 at which its plateau begins
+MIN_LAST_POINT = 0.15  # of the labels: a curve that ends sooner does not show whether it would rise
 
 
 def points(dataset: str, curve: str, quick: bool) -> Sequence[int]:
@@ -96,8 +97,8 @@ def build(sources: Sequence[Source], found: Found, quick: bool) -> dict[str, Any
 def plateaus(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, str], float]:
     """The smallest d' at which a curve has nearly its best P@5, as a fraction of the number of labels.
 
-    A curve that ends below 10 % of the labels is left out: its plateau would begin below 10 % in any case. So is one
-    with points that are not run yet.
+    A curve without a point well above 10 % of the labels is left out: its plateau would begin there in any case. So is
+    one with points that are not run yet.
     """
     curves: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in rows:
@@ -105,7 +106,7 @@ def plateaus(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, str], float]:
     starts = {}
     for name, curve in curves.items():
         complete = len(curve) > 1 and all("P@5" in row for row in curve)
-        if complete and max(row["dim"] / row["labels"] for row in curve) >= 0.099:
+        if complete and max(row["dim"] / row["labels"] for row in curve) >= MIN_LAST_POINT:
             threshold = PLATEAU * max(row["P@5"] for row in curve)
             starts[name] = min(row["dim"] / row["labels"] for row in curve if row["P@5"] >= threshold)
     return starts

@@ -95,13 +95,16 @@ def plan(out: Path, seed: int = 0, quick: bool = False, data: Path | None = None
     return sorted(found, key=lambda one: one.job.source.rows * one.job.source.labels)
 
 
-def collect(out: Path, name: str) -> dict[str, Any] | None:
-    """The result of an experiment: that of a trained table from its finished cells, any other from its JSON file."""
+def collect(out: Path, name: str, figures: Path | None = None) -> dict[str, Any] | None:
+    """The result of an experiment: that of a trained table from its finished cells, any other from its JSON file.
+
+    figures   the folder for the figures of trained tables
+    """
     if name not in TRAINED_TABLES:
         return read(out, name)
     from holobind_paper import training
 
-    return training.collect(import_module(f"holobind_paper.{name.replace('-', '_')}"), out)
+    return training.collect(import_module(f"holobind_paper.{name.replace('-', '_')}"), out, figures=figures)
 
 
 def read(out: Path, name: str) -> dict[str, Any] | None:

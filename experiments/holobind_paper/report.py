@@ -22,9 +22,12 @@ BASELINES = tuple(training.BASELINES.values())
 REDUCED = {"mediamill-reduced": "Mediamill"}  # a public reduction stands in for a dataset of the paper
 
 
-def run(results: Path, page: Path) -> None:
-    """Write `page` from the results in the folder `results`; what is missing is listed as not run yet."""
-    found = {name: data for name in EXPERIMENTS if (data := registry.collect(results, name)) is not None}
+def run(results: Path, page: Path, figures: Path | None = None) -> None:
+    """Write `page` from the results in the folder `results`; what is missing is listed as not run yet.
+
+    figures   the folder for the figures of trained tables, drawn from the cells that are finished
+    """
+    found = {name: data for name in EXPERIMENTS if (data := registry.collect(results, name, figures)) is not None}
     if not found:
         raise OptionError(f"{results} holds no results; make them with: holobind paper all --out {results}")
     sections = [

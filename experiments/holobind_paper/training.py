@@ -70,8 +70,11 @@ def run(
     )
 
 
-def collect(module: ModuleType, out: Path, seed: int = 0) -> Row | None:
-    """A table of the cells that are finished, without training; None if there is none. It needs no data."""
+def collect(module: ModuleType, out: Path, seed: int = 0, figures: Path | None = None) -> Row | None:
+    """A table of the cells that are finished, without training; None if there is none. It needs no data.
+
+    figures   the folder for its figure, if it has one
+    """
     stored = stored_cells(out)
     here = {cell["key"]["dataset"] for cell in cells.read(out / f"{name_of(module)}.jsonl").values()}
     others = [by_name(name) for name in sorted(here - set(module.DATASETS))]
@@ -88,7 +91,9 @@ def collect(module: ModuleType, out: Path, seed: int = 0) -> Row | None:
     if not times:
         return None
     built = _built(module, sources, found, False)
-    built.pop("figure", None)
+    figure = built.pop("figure", None)
+    if figure is not None and figures is not None:
+        result.save_figure(figures, name_of(module), figure)
     header = {"experiment": name_of(module), "quick": False, "seed": seed, "seconds": sum(times)}
     header |= {"machine": machines[-1], "command": command(name_of(module), seed, False, Path(), None)}
     return header | built

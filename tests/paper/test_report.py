@@ -76,3 +76,13 @@ def test_no_reported_baseline_is_within_two_points_of_label_frequency():
     if found is None:
         pytest.skip("no cell of table 1 is run yet")
     assert baselines_learn({"accuracy": found}) == []
+
+
+def test_figures_of_trained_tables_are_drawn_from_the_finished_cells(tmp_path):
+    figures = tmp_path / "figures"
+    figures.mkdir()
+    report.run(RESULTS, tmp_path / "page.md", figures)
+    drawn = {path.name for path in figures.iterdir()}
+    assert drawn == {"dimension.png", "learned-present-missing.png"}
+    page = (tmp_path / "page.md").read_text()
+    assert all(f"figures/{name}" in page for name in drawn)
