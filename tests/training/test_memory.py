@@ -12,6 +12,7 @@ import holobind as hb
 from holobind.data import csr
 from holobind.data.csr import checked_csr, normalise_rows, normalise_rows_in_file
 from holobind.errors import DataError, OptionError
+from holobind.ridge_knn import ridge
 from holobind.training.allowed_values import parse_bytes
 from holobind.training.config import ModelConfig
 from holobind.training.memory import plan_memory
@@ -47,6 +48,17 @@ def test_rows_in_files_train_the_model_of_rows_in_memory(folder, monkeypatch):
     for name, tensor in alone.network.state_dict().items():
         assert torch.equal(tensor, bounded.network.state_dict()[name]), name
     assert bounded.metadata["config"]["memory"] == "1GB" and "memory notes" not in bounded.metadata
+
+
+def test_a_bounded_training_says_which_way_it_solved_and_what_both_were_estimated_to_take(folder, monkeypatch):
+    monkeypatch.setattr(ridge, "MAX_CHOLESKY_UNKNOWNS", 0)
+    split, config = hb.data.load(folder).train, ModelConfig(dim=64, label_trees=0)
+    found = hb.learn(split, config, hb.TrainConfig(memory="1GB")).metadata
+    (note,) = found["memory notes"]
+    assert (
+        f"({found['ridge']['system']}): estimated seconds of one processor" in note and "with the Gram matrix" in note
+    )
+    assert "memory notes" not in hb.learn(split, config).metadata
 
 
 def test_rows_of_norm_1_in_a_file_are_those_in_memory(folder, monkeypatch):

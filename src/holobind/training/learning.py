@@ -253,6 +253,11 @@ def _learn_ridge_knn(
     head = HolographicHead(None, network.n_labels, network.out_features, network.codebook_name, seed=config.seed)
     model = assemble(network, head, inputs, config, label_names)
     model.calibration = fitted.calibration
+    if memory is not None and (costs := fitted.solution.plan):
+        notes.append(
+            f"the ridge regression ({fitted.solution.system}): estimated seconds of one processor "
+            f"{costs['rows']:.3g} with passes over the rows, {costs['gram']:.3g} with the Gram matrix"
+        )
     summary = fitted.summary() | ({"memory notes": notes} if notes else {})
     if label_texts is not None:
         found = fit_label_text(
