@@ -101,6 +101,15 @@ def test_a_spline_interpolates_between_its_knots(seed, clamped):
     np.testing.assert_allclose(outside, values[[0, -1]] + slopes)
 
 
+@pytest.mark.parametrize("clamped", [True, False])
+@pytest.mark.parametrize("n_knots", [2, 3, 7])
+def test_a_spline_is_linear_in_its_steps_also_far_outside_its_knots(n_knots, clamped):
+    rng = np.random.default_rng(n_knots)
+    spline = Spline(tuple(np.sort(rng.normal(size=n_knots))), tuple(rng.random(n_knots - 1)), clamped)
+    x = 4 * rng.normal(size=(50, 3))
+    np.testing.assert_allclose(spline(x), spline.ramps(x) @ np.asarray(spline.steps), atol=1e-10)
+
+
 def test_json_gives_the_same_probabilities():
     scores, hits, _ = ranked_rows(500)
     fitted = fit_calibration(scores, hits)

@@ -60,7 +60,13 @@ class Spline:
     clamped: bool
 
     def __call__(self, x: ArrayLike) -> Floats:
-        return self.ramps(x) @ np.asarray(self.steps)
+        """The value `ramps(x) @ steps`, without an array of ramps.  Shapes: (*any) -> (*any)"""
+        x, knots, values = np.asarray(x, np.float64), np.asarray(self.knots), np.append(0.0, np.cumsum(self.steps))
+        inside = np.interp(x, knots, values)
+        if self.clamped:
+            return inside
+        first, last = np.diff(values)[[0, -1]] / np.diff(knots)[[0, -1]]
+        return inside + first * np.minimum(x - knots[0], 0) + last * np.maximum(x - knots[-1], 0)
 
     def ramps(self, x: ArrayLike) -> Floats:
         """The spline's derivative by each step.  Shapes: (*any) -> (*any, k - 1)"""
