@@ -9,8 +9,9 @@ P@1, P@5, nDCG@5, PSP@5, and CPU seconds of the fit. Features are those of the d
     b  the loss of the linear map: squares, softmax, one-versus-all BCE and squared hinge over all labels
     c  the dim of the label vectors (ridge regression)
     d  depth and width of the hidden layers (softmax)
-    e  the optimiser of the feature layer: Adam by rows (RowAdam), plain SGD; hidden layers beside a solved linear path
-    f  regularisation (softmax): dropout of features and units, crosstalk, prior
+    e  the optimiser: Adam by rows (RowAdam) and Adagrad for the feature layer, batch size, epochs, the mean of weights
+       (EMA); hidden layers beside a solved linear path
+    f  regularisation (softmax): dropout of features and units, crosstalk, prior, weight decay, label smoothing, mixup
     g  votes of the 30 nearest rows on top: of ridge regression, of the softmax; the closed form's residuals
     h  the query loss: as it is, with hard negatives, with label weights that fall with the frequency; softmax beside it
 
@@ -44,8 +45,11 @@ class Trial:
     """A network and head, trained on rows of norm 1 with plain steps: no early stopping, no held-out rows."""
 
     def __init__(self, X, Y, dim, hidden=(), loss="softmax", epochs=10, sgd=0.0, rate=1e-3, feature_rate=1e-2,
-                 prior=True, crosstalk=1.0, start=None, hard_negatives=0, label_boost=0.0, **network):  # fmt: skip
+                 prior=True, crosstalk=1.0, start=None, hard_negatives=0, label_boost=0.0, batch=BATCH, adagrad=0.0,
+                 ema=0.0, decay=0.0, smoothing=0.0, mixup=0.0, **network):  # fmt: skip
         self.X, self.Y, self.loss_name = X, Y, loss
+        self.batch, self.adagrad, self.ema, self.decay = batch, adagrad, ema, decay
+        self.smoothing, self.mixup = smoothing, mixup
         gives_output = not hidden or start is not None
         self.network = hb.networks.FC(
             X.shape[1], hidden, dim if gives_output else None, linear_skip=start is not None, **network
@@ -73,32 +77,63 @@ class Trial:
     def _train(self, epochs, sgd, config):
         model = torch.nn.ModuleList([self.network, self.head])
         found = optimisers(model, config)
-        if sgd:
+        if sgd or self.adagrad:
             found = [o for o in found if type(o).__name__ != "RowAdam"]
-            found.append(torch.optim.SGD([w for w in sparse_weights(model) if w.requires_grad], lr=sgd))
+            weights = [w for w in sparse_weights(model) if w.requires_grad]
+            found.append(torch.optim.SGD(weights, lr=sgd) if sgd else torch.optim.Adagrad(weights, lr=self.adagrad))
+        weights = [w for w in model.parameters() if w.requires_grad]
+        means = [w.detach().clone() for w in weights] if self.ema else []
         if self.one_versus_all:
             found.append(torch.optim.AdamW([self.bias, self.scale], lr=config.learning_rate, weight_decay=0.0))
         examples, n = SparseExamples(self.X), self.X.shape[0]
-        steps, began = -(-n // BATCH), time.process_time()
+        steps, began = -(-n // self.batch), time.process_time()
         model.train()
         for epoch in range(epochs):
             order = np.random.default_rng([0, epoch]).permutation(n)
             for step in range(steps):
-                rows = order[step * BATCH : (step + 1) * BATCH]
+                rows = order[step * self.batch : (step + 1) * self.batch]
                 factor = config.schedule((epoch + (step + 0.5) / steps) / epochs)
                 for optimiser in found:
                     for group in optimiser.param_groups:
                         group["lr"] = factor * optimiser.defaults["lr"]
-                self.loss(self.network(examples.batch(rows)), *ragged_labels(self.Y, rows)).backward()
+                self._loss_of(examples, rows, epoch * steps + step).backward()
                 if not sgd:
                     clip_gradients(model.parameters(), 1.0)
                 for optimiser in found:
                     optimiser.step()
                     optimiser.zero_grad()
+                with torch.no_grad():
+                    for w in weights if self.decay else ():
+                        w.mul_(1 - factor * self.decay)
+                    for mean, w in zip(means, weights, strict=False):
+                        mean.lerp_(w, 1 - self.ema)
+        with torch.no_grad():
+            for mean, w in zip(means, weights, strict=False):
+                w.copy_(mean)
         model.eval()
         self.seconds = time.process_time() - began
 
+    def _loss_of(self, examples, rows, step):
+        """The loss of a batch; with mixup, of sums of two rows each, with the same part of the loss of either's labels.
+
+        Parts are drawn from Beta(mixup, mixup).
+        """
+        if not self.mixup:
+            return self.loss(self.network(examples.batch(rows)), *ragged_labels(self.Y, rows))
+        draw = np.random.default_rng([1, step])
+        part, other = np.float32(draw.beta(self.mixup, self.mixup)), draw.permutation(rows)
+        mixed = SparseExamples((part * self.X[rows] + (1 - part) * self.X[other]).tocsr())
+        h = self.network(mixed.batch(np.arange(len(rows))))
+        return sum(
+            float(weight) * self.loss(h, *ragged_labels(self.Y, chosen))
+            for weight, chosen in ((part, rows), (1 - part, other))
+        )
+
     def loss(self, h, labels, offsets):
+        if self.smoothing:  # the cross-entropy with the uniform distribution over all labels
+            logits = self.head.logits(h)
+            uniform = (logits.logsumexp(1) - logits.mean(1)).mean()
+            return (1 - self.smoothing) * self.head.loss(h, labels, offsets) + self.smoothing * uniform
         if not self.one_versus_all:
             if self.loss_name == "squares":
                 return squares_loss(self.head(h), labels, offsets, self.head.codebook)
@@ -187,12 +222,23 @@ def main():
     train("d", "hidden layer 1024, softmax", hidden=(1024,))
     train("d", "hidden layer 512, squares", hidden=(512,), loss="squares", prior=False)
     train("e", "linear, squares, RowAdam 0.01", loss="squares", prior=False)
+    hidden = {"hidden": (512,)}
+    train("e", "hidden layer 512, softmax, Adagrad 0.1 for the features", **hidden, adagrad=0.1)
+    train("e", "hidden layer 512, softmax, batches of 32", **hidden, batch=32)
+    train("e", "hidden layer 512, softmax, batches of 512", **hidden, batch=512)
+    train("e", "hidden layer 512, softmax, twice the epochs", **hidden, epochs=2 * options.epochs)
+    train("e", "hidden layer 512, softmax, EMA 0.998 of the weights", **hidden, ema=0.998)
     train("e", "hidden layer 512 beside a solved linear path, squares", hidden=(512,), loss="squares", prior=False,
           start=solution, feature_rate=1e-3, epochs=min(4, options.epochs))  # fmt: skip
     train("f", "hidden layer 512, softmax, feature dropout 0.3", hidden=(512,), feature_dropout=0.3)
     train("f", "hidden layer 512, softmax, dropout 0.5", hidden=(512,), dropout=0.5)
     train("f", "hidden layer 512, softmax, crosstalk 3", hidden=(512,), crosstalk=3.0)
     train("f", "hidden layer 512, softmax, no prior", hidden=(512,), prior=False)
+    for decay in (1e-5, 1e-4, 1e-3):
+        train("f", f"hidden layer 512, softmax, weights times 1 - {decay:g} each step", **hidden, decay=decay)
+    for smoothing in (0.05, 0.2):
+        train("f", f"hidden layer 512, softmax, label smoothing {smoothing}", **hidden, smoothing=smoothing)
+    train("f", "hidden layer 512, softmax, mixup 0.2", **hidden, mixup=0.2)
     query = {"hidden": (512,), "loss": "query", "prior": False}
     if one_layer is None:
         train("h", "hidden layer 512, softmax", hidden=(512,))
