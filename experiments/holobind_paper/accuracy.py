@@ -29,7 +29,7 @@ def pairs(source: Source) -> dict[str, tuple[networks.Options, networks.Options]
     dim, changes = networks.paper_dim(source.labels), networks.OPTIONS_OF_DATASETS.get(source.name, {})
     found = {"FC": (networks.fc(**changes), networks.hrr_fc(dim, **changes))}
     if source.words:
-        found |= {network: networks.text_pair(network, dim) for network in networks.TEXT_NETWORKS}
+        found |= {network: networks.text_pair(network, source.labels) for network in networks.TEXT_NETWORKS}
     return found
 
 
@@ -160,7 +160,10 @@ def _notes(rows: list[dict[str, Any]], quick: bool) -> list[str]:
             "CNN and LSTM are trained on words alone, without pretrained word vectors, and are smaller than the "
             f"paper's: {sizes}. Both have a hidden layer of {text['hidden'][0]}, are trained for {text['epochs']} "
             f"epochs in batches of {text['batch_size']} with a dropout of {text['dropout']} and "
-            f"read the first {text['max_tokens']} words of a text. The options are the same for both heads. Our "
+            f"read the first {text['max_tokens']} words of a text. The options are the same for both heads, but for "
+            f"Adam's epsilon of the linear head on datasets of more than {networks.MAX_LABELS_OF_SMALL_DATASETS:,} "
+            f"labels, {networks.EPSILON_OF_MANY_LABELS:g} in place of 1e-8: binary cross-entropy is a mean over "
+            "labels, whose gradients are too small for the usual one, and LSTM would learn nothing. Our "
             "LSTM has one attention query and attends once to each text; the "
             "authors' has one for each label, as AttentionXML has, and averages over them."
         )

@@ -134,6 +134,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         warmup: float = 0.05,
         weight_decay: float = 0.0,
         clip_norm: float = 1.0,
+        adam_epsilon: float = 1e-8,
         patience: int = 3,
         validation_fraction: float = 0.1,
         metric: str | None = None,
@@ -184,6 +185,7 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.warmup = warmup
         self.weight_decay = weight_decay
         self.clip_norm = clip_norm
+        self.adam_epsilon = adam_epsilon
         self.patience = patience
         self.validation_fraction = validation_fraction
         self.metric = metric

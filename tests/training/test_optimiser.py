@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from holobind.training import optimiser
+from holobind.training import TrainConfig, optimiser
 from holobind.training.optimiser import RowAdam
 
 N, D = 50, 16
@@ -87,3 +87,25 @@ def test_the_update_by_operations_runs_on_the_meta_device():
         rows.long(), torch.empty(7, D, device="meta"), weight, mean, square, steps, 0.1, 0.9, 0.999, 1e-8
     )
     assert weight.is_meta and weight.shape == (N, D)
+
+
+def weights_after_training(scale, config):
+    """A word embedding (sparse gradients) and a layer (dense ones) after three steps on a loss times `scale`."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Embedding(N, D, sparse=True), nn.Linear(D, 3))
+    words, target = torch.randint(N, (8,)), torch.randn(8, 3)
+    found = optimiser.optimisers(model, config)
+    assert {type(each).__name__ for each in found} == {"AdamW", "RowAdam"}
+    for _ in range(3):
+        (scale * (model(words) - target).square().mean()).backward()
+        for each in found:
+            each.step()
+            each.zero_grad()
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+@pytest.mark.parametrize("epsilon, invariant", [(1e-16, True), (1e-8, False)])
+def test_with_a_small_epsilon_steps_do_not_depend_on_the_scale_of_the_loss(epsilon, invariant):
+    config = TrainConfig(learning_rate=0.1, adam_epsilon=epsilon)
+    usual, tiny = (weights_after_training(scale, config) for scale in (1.0, 2.0**-26))
+    assert torch.allclose(usual, tiny, atol=1e-4) == invariant

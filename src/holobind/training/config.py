@@ -370,6 +370,13 @@ class TrainConfig:
     )
     weight_decay: float = option(0.0, number(0), TRAINING, "Weight decay of dense matrices.")
     clip_norm: float = option(1.0, number(0), TRAINING, "Maximum norm of the gradient; 0 for no bound.")
+    adam_epsilon: float = option(
+        1e-8,
+        POSITIVE,
+        TRAINING,
+        "Epsilon of Adam. The loss bce is a mean over labels: with many thousands of them its gradients are so small "
+        "that text networks need a smaller one, such as 1e-15.",
+    )
     patience: int = option(3, integer(0), TRAINING, "Stop after this many epochs without a better metric; 0 for never.")
     validation_fraction: float = option(
         0.1, FRACTION, TRAINING, "Fraction of the training rows held out for validation, 2,000 rows at most."

@@ -83,15 +83,16 @@ def optimisers(model: nn.Module, config: TrainConfig) -> list[Optimizer]:
         {"params": [p for p in dense if p.ndim <= 1], "weight_decay": 0.0},
     ]
     resolved = config.resolve(1)
-    rate, label_rate = resolved.learning_rate, resolved.label_learning_rate
+    rate, label_rate, eps = resolved.learning_rate, resolved.label_learning_rate, config.adam_epsilon
     assert rate is not None and label_rate is not None
     found: list[Optimizer] = []
     if dense:
-        found.append(AdamW([g for g in groups if g["params"]], lr=rate, fused=True))
+        found.append(AdamW([g for g in groups if g["params"]], lr=rate, eps=eps, fused=True))
     if sparse:
-        found.append(RowAdam(sparse, lr=rate if config.feature_learning_rate is None else config.feature_learning_rate))
+        feature_rate = rate if config.feature_learning_rate is None else config.feature_learning_rate
+        found.append(RowAdam(sparse, lr=feature_rate, eps=eps))
     if labels:
-        found.append(AdamW(labels, lr=label_rate, weight_decay=0.0, fused=True))
+        found.append(AdamW(labels, lr=label_rate, eps=eps, weight_decay=0.0, fused=True))
     return found
 
 
