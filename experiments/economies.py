@@ -129,7 +129,7 @@ class Shape:
 
     @property
     def may_have_trees(self) -> bool:
-        return not self.is_one_hot and self.rows >= tree_choice.MIN_ROWS_FOR_TREES
+        return self.rows >= tree_choice.MIN_ROWS_FOR_TREES
 
 
 @dataclass(frozen=True)
@@ -246,13 +246,6 @@ ECONOMIES = {
             {f"~{STEPS}:RidgeSteps.network": _first_tree_of_all_rows},
             "to all rows",
             _trees,
-        ),
-        Economy(
-            "trees for few labels",
-            "none",
-            {f"{FIT}:suits_trees": lambda n, codebook: n >= tree_choice.MIN_ROWS_FOR_TREES},
-            "tried",
-            lambda shape: shape.is_one_hot,
         ),
         Economy(
             "text features",

@@ -12,11 +12,13 @@ import holobind as hb
 def test_one_hot_vectors_give_the_results_of_their_stored_twin(n, d):
     codebook, twin = hb.OneHotCodebook(n, d), hb.DenseCodebook(torch.eye(n, d))
     v, label_weights, p = normal(6, d), normal(6, n), hb.unitary(normal(d))
-    before = v.clone()
+    before, ids = v.clone(), torch.randint(n, (6, 3))
     fast, slow = (v.clone().requires_grad_() for _ in range(2))
     for one, other in (
         (all_vectors(codebook), all_vectors(twin)),
         (codebook.scores(v), twin.scores(v)),
+        (codebook.scores_of(v, ids), twin.scores_of(v, ids)),
+        (codebook.scores_of(v[:, None], ids[0]), twin.scores_of(v[:, None], ids[0])),
         (codebook.weighted_sum(label_weights), twin.weighted_sum(label_weights)),
         (codebook.log_sum_exp(fast), twin.log_sum_exp(slow)),
         (codebook.top_k(v, n)[1], twin.top_k(v, n)[1]),

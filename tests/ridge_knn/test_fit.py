@@ -139,7 +139,7 @@ def many_labels(n=1200):
     return rare_words(n=n)
 
 
-def test_label_trees_are_fitted_where_labels_are_many_and_held_out_rows_gain(monkeypatch):
+def test_label_trees_are_fitted_where_held_out_rows_gain(monkeypatch):
     X, Y = many_labels()
     found = fit_ridge_knn(X, Y, dim=16)
     network, choice = found.network, found.trees
@@ -157,11 +157,21 @@ def test_label_trees_are_fitted_where_labels_are_many_and_held_out_rows_gain(mon
     assert not refused.network.label_trees and refused.network.tree_weight == refused.trees.weight == 0
 
 
-@pytest.mark.parametrize(
-    ("options", "rows"), [({"dim": 40}, 1200), ({"dim": 16}, 990), ({"dim": 16, "knn_weight": 0.0}, 1200)]
-)
+def test_label_trees_of_few_labels_must_gain_more(monkeypatch):
+    """With as many dims as labels their scores are exact without trees."""
+    X, Y = many_labels()
+    assert tree_choice.MIN_TREE_GAIN_OF_FEW_LABELS > tree_choice.MIN_TREE_GAIN
+    for few, many in ((-100, 100), (100, -100)):
+        monkeypatch.setattr(tree_choice, "MIN_TREE_GAIN_OF_FEW_LABELS", few)
+        monkeypatch.setattr(tree_choice, "MIN_TREE_GAIN", many)
+        found = fit_ridge_knn(X, Y, dim=40)
+        n_trees = 2 if few < 0 else 0
+        assert len(found.network.label_trees) == n_trees and bool(found.trees.weight) == bool(n_trees)
+
+
+@pytest.mark.parametrize(("options", "rows"), [({"dim": 16}, 990), ({"dim": 16, "knn_weight": 0.0}, 1200)])
 def test_label_trees_are_not_tried_elsewhere(options, rows):
-    """With as many dims as labels, with few rows, or where no kNN is wanted."""
+    """With few rows, or where no kNN is wanted."""
     found = fit_ridge_knn(*(matrix[:rows] for matrix in many_labels()), **options)
     assert not found.network.label_trees and found.trees is None and "label_trees" not in found.summary()
 

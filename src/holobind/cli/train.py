@@ -80,8 +80,8 @@ def train(
     """Train a model that ranks labels, and evaluate it if the data has a test split.
 
     Without options it is ridge regression in closed form plus the mean residual
-    of the nearest training rows (kNN), which takes seconds. Where labels are
-    more than 2,048, label trees are added if held-out rows gain from them.
+    of the nearest training rows (kNN), which takes seconds. Label trees are
+    added if held-out rows gain from them.
 
     Examples:
 

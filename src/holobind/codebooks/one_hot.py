@@ -12,7 +12,7 @@ from holobind.codebooks._checks import checked_expansion, checked_key
 from holobind.codebooks.base import Codebook
 from holobind.codebooks.dense import DenseCodebook
 from holobind.codebooks.orbit import OrbitCodebook
-from holobind.codebooks.ragged import set_sizes
+from holobind.codebooks.ragged import checked_labels, set_sizes
 from holobind.codebooks.ranking import stable_topk
 from holobind.errors import OptionError
 
@@ -54,6 +54,26 @@ class OneHotCodebook(Codebook):
     def _top_k(self, v: Tensor, k: int, max_bytes: int, first: int, last: int) -> tuple[Tensor, Tensor]:
         best, ids = stable_topk(v[:, first:last].contiguous(), k)
         return best, ids + first
+
+    def raised_top_k(
+        self, v: Tensor, k: int, values: Tensor, labels: Tensor, *, only: tuple[int, int] | None = None
+    ) -> tuple[Tensor, Tensor] | None:
+        first, last = only or (0, self.n_labels)
+        fits = v.ndim == 2 and v.shape[1] == self.dim and 1 <= k <= self.n_labels and 0 <= first < last <= self.n_labels
+        if not (fits and labels.ndim == 2 and labels.shape == values.shape and len(labels) == len(v)):
+            return None  # `top_k` raises errors
+        known = labels >= 0
+        scores = v.float().scatter_add(1, labels.clamp(min=0), torch.where(known, values.float(), 0))
+        best, ids = stable_topk(scores[:, first:last].contiguous(), min(k, last - first))
+        return best, ids + first
+
+    def scores_of(self, v: Tensor, ids: Tensor) -> Tensor:
+        """As of every codebook: elements of v."""
+        own_ids = ids.ndim == v.ndim and ids.shape[:-1] == v.shape[:-1]
+        if not (v.ndim and v.shape[-1] == self.dim and v.is_floating_point() and (ids.ndim == 1 or own_ids)):
+            return super().scores_of(v, ids)  # which raises errors
+        ids = checked_labels(ids, self.n_labels, ndim=None).long()
+        return v[..., ids] if ids.ndim == 1 else v.gather(-1, ids)
 
     def _encode(self, labels: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         row = torch.arange(len(offsets), device=self.device).repeat_interleave(set_sizes(labels, offsets))

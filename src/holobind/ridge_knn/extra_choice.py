@@ -33,10 +33,10 @@ from holobind.ridge_knn.knn_index import N_NEIGHBOURS, KnnIndex
 from holobind.ridge_knn.label_tree import LabelTree, search_trees
 from holobind.ridge_knn.tree_choice import (
     DEFAULT_TREE_WEIGHT,
-    MIN_TREE_GAIN,
     N_LABEL_TREES,
     TREE_WEIGHTS,
     choose_trees,
+    min_tree_gain,
 )
 
 K = 5
@@ -226,7 +226,7 @@ def choose_extra_scores(
             added = scores * np.float32(tree_weight)
             by_weight[tree_weight] = ndcg(added if votes is None else votes + added)
         weight = max(by_weight, key=lambda w: by_weight[w])
-        if label_trees or by_weight[weight] - best >= MIN_TREE_GAIN:
+        if label_trees or by_weight[weight] - best >= min_tree_gain(head.ridge_codebook()):
             n_trees = label_trees or N_LABEL_TREES
             choice = replace(choice, tree_weight=weight, n_trees=n_trees, tree=tree, ndcg=by_weight[weight])
     return choice

@@ -135,8 +135,7 @@ def fit_ridge_knn(
     l2                 penalty of the ridge regression
     knn_weight         weight of the neighbours' mean residual; with 0 no training row is stored and there is no forest
     rare_label_boost   a larger one ranks rare labels higher, at the cost of frequent ones
-    label_trees        number of label trees; None: 2 where labels are more than the dim and held-out rows gain, else 0,
-                       and 0 with knn_weight 0
+    label_trees        number of label trees; None: 2 where held-out rows gain, else 0, and 0 with knn_weight 0
     update             keep exact weights, so that `update` takes less time; None: keep what it needs to solve the
                        regression again from the stored rows, where it has at most 2^24 weights and rows are stored for
                        kNN; False: the network cannot be updated
@@ -176,7 +175,7 @@ def fit_ridge_knn(
     if X.shape[0] >= MIN_ROWS_TO_VALIDATE:
         splits = _folds(X.shape[0], seed, groups)
         try_forest = knn_weight != 0 and _suits_forest(*X.shape)
-        by_default = knn_weight != 0 and suits_trees(X.shape[0], codebook)
+        by_default = knn_weight != 0 and suits_trees(X.shape[0])
         try_trees = (by_default if label_trees is None else label_trees > 0) and all(
             np.diff(Y.indptr)[kept].any() for kept, _ in splits
         )

@@ -17,7 +17,9 @@ N_LABEL_TREES = 2
 MIN_ROWS_FOR_TREES = 1000
 TREE_WEIGHTS = (0.05, 0.1, 0.2, 0.3, 0.5)
 DEFAULT_TREE_WEIGHT = 0.2  # where rows are too few to validate
-MIN_TREE_GAIN = 0.25  # points of nDCG@5 by which scores must be better with a label tree
+MIN_TREE_GAIN = 0.1  # points of nDCG@5 by which scores must be better with a label tree
+# The same for at most d labels: without trees their scores are exact, and prediction is several times as fast.
+MIN_TREE_GAIN_OF_FEW_LABELS = 0.5
 
 Added = tuple[FloatArray, IntArray]  # values that are added to the scores of labels, and these labels: (n, m) each
 
@@ -34,9 +36,14 @@ class TreeChoice:
     ndcg_without: float
 
 
-def suits_trees(n_rows: int, codebook: Codebook) -> bool:
-    """Whether labels are many: up to d labels, whose scores have no crosstalk, trees did not help anywhere."""
-    return n_rows >= MIN_ROWS_FOR_TREES and codebook.n_labels > codebook.dim
+def suits_trees(n_rows: int) -> bool:
+    """Whether there are rows enough to try label trees."""
+    return n_rows >= MIN_ROWS_FOR_TREES
+
+
+def min_tree_gain(codebook: Codebook) -> float:
+    """Points of nDCG@5 by which scores of held-out rows must be better with a label tree."""
+    return MIN_TREE_GAIN if codebook.n_labels > codebook.dim else MIN_TREE_GAIN_OF_FEW_LABELS
 
 
 def choose_trees(
@@ -45,7 +52,7 @@ def choose_trees(
     """The weight of label trees with the best nDCG@5 on held-out rows, and what they add to scores with it.
 
     found         what `search_trees` found for the rows
-    may_be_none   whether the weight is 0 where rows gain less than MIN_TREE_GAIN
+    may_be_none   whether the weight is 0 where rows gain less than `min_tree_gain`
     processes     that have the same outputs, and share their rows
 
     Shapes: v (n, d), Y (n, L), found 2 x (n, m)
@@ -64,7 +71,7 @@ def choose_trees(
 
     without, scores = ndcg(0.0), {weight: ndcg(weight) for weight in TREE_WEIGHTS}
     best = max(scores, key=lambda weight: scores[weight])
-    if may_be_none and scores[best] - without < MIN_TREE_GAIN:
+    if may_be_none and scores[best] - without < min_tree_gain(codebook):
         return TreeChoice(0.0, scores[best], without), None
     return TreeChoice(best, scores[best], without), (np.float32(best) * values, labels)
 

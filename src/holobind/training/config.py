@@ -189,8 +189,8 @@ class ModelConfig:
         integer(0, MAX_LABEL_TREES),
         CLOSED_FORM,
         "Number of label trees, whose log-probabilities are added to scores. 0 for none.",
-        "2 where labels are more than the dim and held-out rows gain, else 0; 0 with knn_weight 0 and for trained "
-        "networks with another loss than squares",
+        "2 where held-out rows gain, else 0; 0 with knn_weight 0 and for trained networks with another loss than "
+        "squares",
     )
     update: bool | None = option(
         None,

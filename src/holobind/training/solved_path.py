@@ -173,7 +173,7 @@ class Extras:
             "head_labels": None if order is None else np.argsort(order),
             "knn_weight": knn_weight,
             "label_trees": label_trees,
-            "try_trees": model.network.n_features is not None and suits_trees(len(kept), codebook),
+            "try_trees": model.network.n_features is not None and suits_trees(len(kept)),
             "seed": config.seed,
             "on_progress": self.on_progress,
         }
