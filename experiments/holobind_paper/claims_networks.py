@@ -51,17 +51,41 @@ def accuracy(metric: str) -> Callable[[Results], Judgement | None]:
 
 
 def gain(results: Results) -> Judgement | None:
-    """The largest relative gain of HRR over its baseline in P@1."""
+    """The largest relative gain of HRR over its baseline in P@1; a gain over a weak baseline is named, not counted.
+
+    A baseline is weak if another one on the same dataset has far more.
+    """
     rows = _complete(results)
     if not rows:
         return None
-    gains = {f"{row['network']}, {row['dataset']}": _relative(row) for row in rows if has_learned(row, row["network"])}
-    best = max(gains, key=lambda name: gains[name], default=None)
-    largest = gains[best] if best else 0.0
+    best_baseline: dict[str, float] = {}
+    for row in rows:
+        best_baseline[row["dataset"]] = max(best_baseline.get(row["dataset"], 0.0), _baseline(row))
+    least = {name: thresholds.MIN_SHARE_OF_BEST_BASELINE * value for name, value in best_baseline.items()}
+    learned = [row for row in rows if has_learned(row, row["network"])]
+    strong = [row for row in learned if _baseline(row) >= least[row["dataset"]]]
+    largest = max((_relative(row) for row in strong), default=0.0)
     verdict: Verdict = (
         "confirmed" if largest >= thresholds.RELATIVE_GAIN else "partly" if largest > 0 else "not confirmed"
     )
-    return Judgement(verdict, f"the largest relative gain in P@1 is {100 * largest:+.0f} % ({best})")
+    figure = f"the largest relative gain in P@1 is {_gains(strong, largest)}"
+    weak = [row for row in learned if row not in strong and _relative(row) > largest]
+    if weak:
+        share = f"{100 * thresholds.MIN_SHARE_OF_BEST_BASELINE:.0f} %"
+        figure += f"; not counted, as its baseline has less than {share} of the P@1 of the best one: {_gains(weak)}"
+    return Judgement(verdict, figure)
+
+
+def _gains(rows: list[Row], least: float = -1.0) -> str:
+    """Relative gains of at least `least`, with their networks and datasets."""
+    found = [
+        f"{100 * _relative(row):+.0f} % ({row['network']}, {row['dataset']})" for row in rows if _relative(row) >= least
+    ]
+    return ", ".join(found) or "none"
+
+
+def _baseline(row: Row) -> float:
+    return float(row["scores"][row["network"]]["P"][0])
 
 
 def _relative(row: Row) -> float:

@@ -17,6 +17,7 @@ SPEEDUP = 6.28
 # Trained networks
 MIN_POINTS_ABOVE_FREQUENCY = 2.0  # a baseline within this of label frequency has learned nothing
 MAX_LOSS_OF_SIMILAR = 1.0  # points
+MIN_SHARE_OF_BEST_BASELINE = 0.5  # of P@1; a gain over a weaker baseline is not counted
 RELATIVE_GAIN = 0.3  # the paper's "up to 30 %"
 NEAR_PAPER = 2.0  # points, of a result that reproduces the paper's
 CHANCE_RATIO = 1.1  # a P@1 of up to this times that of label frequency is random guessing

@@ -332,3 +332,14 @@ def test_a_baseline_within_two_points_of_label_frequency_has_learned_nothing(abo
     row = pair("Bibtex", (10.0 + above, 5.0), (60.0, 25.0), frequency=10.0)
     assert claims_networks.baselines_learn({"accuracy": {"rows": [row]}}) == expected
     assert math.isclose(thresholds.MIN_POINTS_ABOVE_FREQUENCY, 2.0)
+
+
+def test_a_gain_over_a_baseline_far_below_another_one_is_named_and_not_counted():
+    strong, weak = pair("Bibtex", (50.0, 25.0), (55.0, 27.0)), pair("Bibtex", (20.0, 9.0), (40.0, 20.0), "LSTM")
+    found = claims_networks.gain({"accuracy": {"rows": [strong, weak]}})
+    assert found.verdict == "partly" and "is +10 % (FC, Bibtex)" in found.figures
+    assert "of the best one: +100 % (LSTM, Bibtex)" in found.figures
+    level = pair("Bibtex", (26.0, 12.0), (40.0, 20.0), "LSTM")
+    counted = claims_networks.gain({"accuracy": {"rows": [strong, level]}})
+    assert counted.verdict == "confirmed" and "is +54 % (LSTM, Bibtex)" in counted.figures
+    assert "not counted" not in counted.figures
