@@ -144,7 +144,7 @@ def draw(rows: list[dict[str, Any]]) -> Any:
             ylabel="P@5 on test, percent",
         )
         axes.set_xscale("log")
-        axes.set_xticks(dimensions, [str(dim) for dim in dimensions], fontsize=7)
+        axes.set_xticks(dimensions, [str(dim) for dim in dimensions], fontsize=7, rotation=30)
         axes.xaxis.set_minor_formatter("")
         axes.legend(fontsize=8, title="loss, codebook", title_fontsize=8)
     return figure
