@@ -43,3 +43,10 @@ def test_there_are_at_most_as_many_one_hot_vectors_as_dimensions():
     for make in (lambda: hb.OneHotCodebook(6, 5), lambda: hb.OneHotCodebook(3, 5).expand_to(6)):
         with pytest.raises(hb.OptionError, match="one-hot vectors for 5 labels; got 6, take the orbit codebook"):
             make()
+
+
+def test_a_label_of_minus_one_raises_no_score():
+    codebook, v = hb.OneHotCodebook(4, 6), normal(5, 6)
+    nothing = codebook.raised_top_k(v, 3, torch.full((5, 2), 9.0), torch.full((5, 2), -1))
+    for found, wanted in zip(nothing, codebook.top_k(v, 3), strict=True):
+        assert_close(found, wanted)
