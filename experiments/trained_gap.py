@@ -164,6 +164,7 @@ def main():
     parser.add_argument("--only", nargs="+", default=list("abcdefgh"), choices=list("abcdefgh"))
     parser.add_argument("--rows", type=int, default=0, help="train on this many rows; 0 for all")
     parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--one-hot", action="store_true", help="part c also with a dim for each label")
     parser.add_argument("--threads", type=int, default=1)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -213,7 +214,8 @@ def main():
     train("b", "linear, softmax, RowAdam 0.003", feature_rate=3e-3)
     train("b", "linear, BCE over all labels, RowAdam 0.003", loss="bce", feature_rate=3e-3, prior=False)
     train("b", "linear, squared hinge over all labels, RowAdam 0.003", loss="hinge", feature_rate=3e-3, prior=False)
-    for d in (100, 400, 1024, 2048, 4096) if "c" in options.only else ():
+    one_hot = (n_labels,) if options.one_hot else ()
+    for d in (100, 400, 1024, 2048, 4096, *one_hot) if "c" in options.only else ():
         if d <= 2 * n_labels:
             _, book, outputs, took = ridge(d)
             show("c", f"ridge regression, dim {d}", book.top_k(outputs, 5)[1].numpy(), took)
