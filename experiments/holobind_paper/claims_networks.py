@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from holobind_paper import thresholds
+from holobind_paper import published, thresholds
 from holobind_paper.ablation_projection import LOSSES, case_of
 from holobind_paper.accuracy import METRICS, SHOWN_K, difference, is_complete
 from holobind_paper.authors import FC, FC_TO_THE_END, HRR_FC
 from holobind_paper.claims import Claim, Judgement, Results, Verdict, by_share, span
+from holobind_paper.compression import network_weights
 from holobind_paper.dimension import PLATEAU, plateaus
 from holobind_paper.learned_labels import SAME, TENTH
 
@@ -372,25 +373,97 @@ def plateau_holds(results: Results) -> Judgement | None:
     )
 
 
-def larger_networks(results: Results) -> Judgement | None:
-    """Larger networks help HRR-FC more than FC."""
+def _sizes_of(results: Results, kind: str) -> dict[str, dict[tuple[int, int, int], float]]:
+    """P@5 of the networks of a kind that are run, by dataset and (layers, hidden units, d')."""
+    found: dict[str, dict[tuple[int, int, int], float]] = {}
+    for row in results["network-size"]["rows"]:
+        if row["network"] == kind and "P@5" in row:
+            found.setdefault(row["dataset"], {})[row["layers"], row["hidden"], row["dim"]] = row["P@5"]
+    return found
+
+
+def _gains_over_first(results: Results, kind: str, dim: int) -> dict[str, list[float]]:
+    """P@5 of larger networks with the same d' minus that of two hidden layers of 512 units, by dataset."""
+    return {
+        name: [p5 - sizes[2, 512, dim] for size, p5 in sizes.items() if size[2] == dim and size[:2] != (2, 512)]
+        for name, sizes in _sizes_of(results, kind).items()
+        if (2, 512, dim) in sizes
+    }
+
+
+def larger_fc(results: Results) -> Judgement | None:
+    """Every change of the baseline lowers its accuracy."""
+    gains = {name: found for name, found in _gains_over_first(results, "FC", 0).items() if found}
+    if not gains:
+        return None
+    lower = sum(gain < 0 for found in gains.values() for gain in found)
+    parts = [f"{name} {span(found)}" for name, found in gains.items()]
+    first, *others = [float(row["P@5"]) for row in published.read("table_network_size") if row["network"] == "FC"]
+    return Judgement(
+        by_share(lower, sum(map(len, gains.values()))),
+        f"P@5 of larger FCs minus that of 2 x 512: {'; '.join(parts)} points; "
+        f"the paper's own table has {span([p5 - first for p5 in others])}",
+    )
+
+
+def larger_hidden_layers(results: Results) -> Judgement | None:
+    """More hidden layers or units change P@5 of HRR-FC by little, d' being the same."""
+    dim = 400
+    gains = {name: found for name, found in _gains_over_first(results, "HRR-FC", dim).items() if found}
+    if not gains:
+        return None
+    minor = sum(abs(gain) <= thresholds.MINOR_IMPACT for found in gains.values() for gain in found)
+    parts = [f"{name} {span(found)}" for name, found in gains.items()]
+    return Judgement(
+        by_share(minor, sum(map(len, gains.values()))),
+        f"P@5 of larger HRR-FCs minus that of 2 x 512, d' = {dim}: {'; '.join(parts)} points",
+    )
+
+
+def larger_outputs(results: Results) -> Judgement | None:
+    """With larger hidden layers, P@5 of HRR-FC rises with d'."""
     parts, good, total = [], 0, 0
-    rows = results["network-size"]["rows"]
-    for name in dict.fromkeys(row["dataset"] for row in rows):
-        gains = {}
-        for kind in ("FC", "HRR-FC"):
-            mine = [row for row in rows if (row["dataset"], row["network"]) == (name, kind) and "P@5" in row]
-            base = [row["P@5"] for row in mine if (row["layers"], row["hidden"]) == (2, 512)]
-            larger = [row["P@5"] for row in mine if (row["layers"], row["hidden"]) != (2, 512)]
-            if base and larger:
-                gains[kind] = max(larger) - base[0]
-        if len(gains) == 2:
-            total += 1
-            good += gains["HRR-FC"] > gains["FC"]
-            parts.append(f"{name}: at best {gains['FC']:+.1f} for FC, {gains['HRR-FC']:+.1f} for HRR-FC")
+    for name, sizes in _sizes_of(results, "HRR-FC").items():
+        for layers, hidden in dict.fromkeys(size[:2] for size in sizes if size[:2] != (2, 512)):
+            by_dim = {size[2]: p5 for size, p5 in sizes.items() if size[:2] == (layers, hidden)}
+            if len(by_dim) > 1:
+                total += 1
+                good += by_dim[max(by_dim)] > by_dim[min(by_dim)] + thresholds.MIN_BENEFIT
+                values = ", ".join(f"{by_dim[dim]:.1f} ({dim})" for dim in sorted(by_dim))
+                parts.append(f"{name}, {layers} x {hidden}: {values}")
     if not total:
         return None
-    return Judgement(by_share(good, total), "P@5 of a larger network minus that of 2 x 512, " + "; ".join(parts))
+    return Judgement(by_share(good, total), f"P@5 by d': {'; '.join(parts)}")
+
+
+def fewer_parameters(results: Results) -> Judgement:
+    """By the sizes that the paper prints: all HRR-FCs of table 4 against the first FC, on Wiki10-31K."""
+    (data,) = [row for row in published.read("table_datasets") if row["dataset"] == "Wiki10-31K"]
+    features, labels = int(data["features"]), int(data["labels"])
+    baseline = network_weights(features, labels, 512, 2)
+    sizes = [row for row in published.read("table_network_size") if row["network"] == "HRR"]
+    counts = [network_weights(features, int(row["out"]), int(row["hidden"]), int(row["layers"])) for row in sizes]
+    fewer = sum(count < baseline for count in counts)
+    return Judgement(
+        by_share(fewer, len(counts)),
+        f"{fewer} of {len(counts)} have: {min(counts) / 1e6:.0f} to {max(counts) / 1e6:.0f} million weights, and the "
+        f"baseline {baseline / 1e6:.0f} million; the first layer alone has {features:,} x 2048",
+    )
+
+
+def three_layers(results: Results) -> Judgement:
+    """Tables 4 and 5 print the same values, for three layers and for two."""
+    paper = {
+        (row["hidden"], row["out"]): float(row["P@5"])
+        for row in published.read("table_network_size")
+        if row["network"] == "HRR"
+    }
+    two = {(row["hidden"], row["dim"]): float(row["P@5_fixed"]) for row in published.read("table_learned_labels")}
+    same = sum(two.get(size) == value for size, value in paper.items())
+    return Judgement(
+        by_share(len(paper) - same, len(paper)),
+        f"{same} of its {len(paper)} values are printed in table 5 as well, for networks of two layers",
+    )
 
 
 def not_testable(reason: str) -> Callable[[Results], Judgement]:
@@ -422,7 +495,11 @@ CLAIMS = (
     Claim("learned p and m make no difference for larger d'", "§5.5", ("learned-present-missing",), keys_by_dim(False)),
     Claim("P@5 has its plateau at d' of at most 10 % of L", "figure 2", ("dimension",), plateau),
     Claim("the plateau holds for larger d'", "figure 2", ("dimension",), plateau_holds),
-    Claim("larger networks help HRR-FC more than FC", "table 4", ("network-size",), larger_networks),
+    Claim("larger baselines have a lower accuracy", "table 4", ("network-size",), larger_fc),
+    Claim("HRR-FC: more layers or hidden units have minor impact", "table 4", ("network-size",), larger_hidden_layers),
+    Claim("HRR-FC: larger layers with a larger d' raise P@5", "table 4", ("network-size",), larger_outputs),
+    Claim("all these HRR-FCs have fewer parameters than the baseline", "table 4", (), fewer_parameters),
+    Claim("these HRR-FCs have three hidden layers", "table 4", (), three_layers),
     Claim("at 670,091 labels HRR-FC falls to 19.9 P@1, FC has 34.6", "table 1", (), not_testable(LARGE_DATA)),
     Claim("within 5 % of XML-CNN's and AttentionXML's published scores", "table 1", (), not_testable(LARGE_DATA)),
 )

@@ -19,7 +19,12 @@ SCOPES = ("output", "network")  # what is counted: the output layer, the whole n
 
 def weights(features: int, outputs: int, hidden: int = HIDDEN_UNITS) -> tuple[int, int]:
     """Weights of the output layer and of the whole network, without biases."""
-    return hidden * outputs, hidden * (features + hidden + outputs)
+    return hidden * outputs, network_weights(features, outputs, hidden, 2)
+
+
+def network_weights(features: int, outputs: int, hidden: int, layers: int) -> int:
+    """Weights of a network with hidden layers of one size, without biases."""
+    return hidden * (features + (layers - 1) * hidden + outputs)
 
 
 def run(out: Path, seed: int = 0, quick: bool = False) -> dict[str, Any]:
