@@ -58,7 +58,7 @@ class KnnIndex:
         self,
         X: CsrArray,
         feature_weights: FloatArray,
-        list_entry_cost: float = 64,
+        list_entry_cost: float = 32,
         min_sorted_rows: int = MIN_SORTED_ROWS,
     ) -> None:
         if feature_weights.shape != X.shape[1:]:
