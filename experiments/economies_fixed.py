@@ -31,7 +31,7 @@ from holobind_paper.datasets import data_folder
 
 from holobind._types import CsrArray, FloatArray
 from holobind.data import Split
-from holobind.data.csr import canonical_csr, normalise_rows, take_rows
+from holobind.data.csr import canonical_csr, column_counts, normalise_rows, take_rows
 from holobind.ridge_knn import fit, tree_choice
 from holobind.ridge_knn.fit_label_tree import fit_label_tree
 from holobind.ridge_knn.fit_steps import RidgeSteps
@@ -99,6 +99,8 @@ class Parts:
                 else trees[i]
                 for i, chosen in enumerate(rows)
             ]
+            for tree in trees:
+                tree.set_rare_label_boost(column_counts(self.Y), default.trees()[0].rare_label_boost)
         choice = KnnChoice(default.idf_power, default.similarity_power, default.knn_weight, default.forest_weight)
         return steps.network(solution, self.X, self.Y, choice, default.forest, trees, default.tree_weight)
 

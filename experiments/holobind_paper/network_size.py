@@ -60,7 +60,7 @@ def jobs(sources: Sequence[Source], quick: bool) -> list[Job]:
                 changes["hidden"] = (hidden,) * layers
             options = networks.hrr_fc(dim, **changes) if dim else networks.fc(**changes)
             wanted.append(Job(source, str(size), options, seeds=1))
-    return wanted
+    return sorted(wanted, key=networks.estimate)  # a table that is not finished has as many cells as possible
 
 
 def build(sources: Sequence[Source], found: Found, quick: bool) -> dict[str, Any]:

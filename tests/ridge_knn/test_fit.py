@@ -146,7 +146,11 @@ def test_label_trees_are_fitted_where_held_out_rows_gain(monkeypatch):
     assert len(network.label_trees) == tree_choice.N_LABEL_TREES and network.tree_weight == choice.weight > 0
     assert choice.ndcg >= choice.ndcg_without + tree_choice.MIN_TREE_GAIN
     summary = json.loads(json.dumps(found.summary()))
-    assert summary["label_trees"] == {"weight": choice.weight, "ndcg": choice.ndcg, "ndcg_without": choice.ndcg_without}
+    boost = choice.rare_label_boost
+    assert summary["label_trees"] == {
+        **{"weight": choice.weight, "ndcg": choice.ndcg, "ndcg_without": choice.ndcg_without, "rare_label_boost": boost}
+    }
+    assert {tree.rare_label_boost for tree in network.trees()} == {boost}
     new, labels = rare_words(n=400, seed=1)
     v, codebook = network.encode(new), network.codebook()
     added = AddedScores(codebook, *map(torch.from_numpy, network.label_scores(new)))
@@ -367,12 +371,32 @@ def test_settings_are_scored_among_candidates_as_among_all_labels(monkeypatch):
 def test_the_score_of_a_tree_weight_is_that_of_added_scores():
     X, Y = rare_words(n=400, labels=60)
     codebook = hb.OrbitCodebook(60, 32)
-    v, found = torch.randn(400, 32), tree_choice_values(X, Y)
+    v, tree = torch.randn(400, 32), fit_label_tree(X, Y)
+    found, few = (
+        tree_choice.boosted_searches(tree, Y, largest, lambda: label_tree.search_trees([tree], X))
+        for largest in (0.1, 0.05)
+    )
+    assert list(found) == list(tree_choice.TREE_BOOSTS) and list(few) == [0, 0.03]
     choice, added = tree_choice.choose_trees(codebook, v, Y, found, may_be_none=False)
     ranked = AddedScores(codebook, *(torch.from_numpy(array) for array in added)).top_k(v, 5)[1]
     assert choice.ndcg == pytest.approx(ndcg_at_k(Y, ranked.numpy())[-1])
     assert choice.ndcg_without == pytest.approx(ndcg_at_k(Y, codebook.top_k(v, 5)[1].numpy())[-1])
 
 
-def tree_choice_values(X, Y):
-    return label_tree.search_trees([fit_label_tree(X, Y)], X)
+def test_the_boost_of_trees_is_that_with_the_best_held_out_rows():
+    """Label 2 is right; where trees raise label 1 in its place, a row has an nDCG@3 of 1/2."""
+    codebook, v = hb.OneHotCodebook(3, 3), torch.tensor([[0.5, 0.0, 0.0]]).repeat(100, 1)
+    Y = csr_array(np.tile(np.array([[0, 0, 1]], np.float32), (100, 1)))
+
+    def raising(n_wrong):
+        labels = np.where(np.arange(100) < n_wrong, 1, 2)[:, None]
+        return np.full((100, 1), 4, np.float32), labels
+
+    def chosen(*n_wrong):
+        found = {0.1 * i: raising(n) for i, n in enumerate(n_wrong)}
+        return tree_choice.choose_trees(codebook, v, Y, found, may_be_none=False)
+
+    for n_wrong, best in (((3, 2, 1), 2), ((3, 1, 2), 1), ((1, 2, 3), 0), ((1, 1, 1), 0)):
+        choice, (values, labels) = chosen(*n_wrong)
+        assert choice.rare_label_boost == 0.1 * best and choice.ndcg == pytest.approx(100 - min(n_wrong) / 2)
+        assert np.array_equal(labels, raising(n_wrong[best])[1]) and (values == 4 * choice.weight).all()

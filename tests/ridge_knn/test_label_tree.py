@@ -133,6 +133,44 @@ def test_several_trees_give_the_mean_of_their_probabilities(seed):
         np.testing.assert_allclose(dense, np.maximum(np.log(means) - MIN_LOG_PROBABILITY, 0), atol=1e-4)
 
 
+@pytest.mark.parametrize("boost", [0.05, 0.4])
+def test_a_boost_multiplies_scores_by_powers_of_the_numbers_of_rows(boost):
+    """n / n_l, where n is the geometric mean of n_l over all labels of all rows."""
+    X, Y = rare_words(n=300)
+    counts = Y.sum(0).astype(int)
+    trees = [fit_label_tree(X, Y, seed=seed) for seed in (0, 1)]
+    plain, labels = search_trees(trees, X)
+    for tree in trees:
+        tree.set_rare_label_boost(counts, 3.0)  # which the next one replaces
+        tree.set_rare_label_boost(counts, boost)
+        tree.check_loaded()
+    boosted, same_labels = search_trees(trees, X)
+    typical = np.exp(np.mean(np.log(counts[Y.nonzero()[1]])))
+    expected = plain * np.append((typical / np.maximum(counts, 1)) ** boost, 0)[labels]
+    assert np.array_equal(labels, same_labels) and (plain > 0).any()
+    np.testing.assert_allclose(boosted, expected, rtol=2e-3)
+    loaded = [
+        LabelTree.of_tensors(X.shape[1], Y.shape[1], tree.config(), dict(tree.state_dict()))
+        for tree in map(deepcopy, trees)
+    ]
+    assert np.array_equal(search_trees(loaded, X)[0], boosted)
+    for tree in trees:
+        tree.set_rare_label_boost(counts, 0.0)
+        assert "rare_label_boost" not in tree.config() and "leaf_weights" not in tree.state_dict()
+    assert np.array_equal(search_trees(trees, X)[0], plain)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -1.0])
+def test_impossible_boosts_are_refused(wrong):
+    tree = small_tree()
+    with pytest.raises(OptionError, match="rare_label_boost must be a finite number"):
+        LabelTree(7, 6, **tree.config(), rare_label_boost=wrong)
+    tree.set_rare_label_boost(np.arange(6), 0.1)
+    tree.leaf_weights[2] = wrong
+    with pytest.raises(OptionError, match="leaf_weights must be finite, 0 or larger"):
+        tree.check_loaded()
+
+
 def test_no_rows_and_rows_without_features_are_searched():
     tree = fitted()
     assert tree.search(csr_array((0, 80), dtype=np.float32))[1].shape == (0, N_FOUND)

@@ -105,8 +105,9 @@ def test_probabilities_are_means_over_trees(seed):
     labels[draw.random(labels.shape) < 0.2] = -1
     logs = -draw.exponential(3, labels.shape).astype(np.float32)
     logs[0, 0, 0] = -200  # a probability of 0 in float32
-    out_labels, out = np.empty((5, 12), np.int64), np.empty((5, 12), np.float32)
-    mean_log_probabilities(labels, logs, out_labels, out)
+    out_labels, out, out_weights = np.empty((5, 12), np.int64), np.empty((5, 12), np.float32), np.empty((5, 12))
+    weights = draw.random(9).astype(np.float32)[labels]
+    mean_log_probabilities(labels, logs, weights, out_labels, out, out_weights)
     for row in range(5):
         expected = np.zeros(9)
         for tree in range(3):
@@ -117,3 +118,6 @@ def test_probabilities_are_means_over_trees(seed):
         assert sorted(out_labels[row][known]) == sorted(set(labels[:, row].ravel().tolist()) - {-1})
         np.testing.assert_allclose(np.exp(out[row][known]), expected[out_labels[row][known]], rtol=1e-4, atol=1e-30)
         assert (out[row][~known] == -np.inf).all() and not known[known.sum() :].any()
+        for label, weight in zip(out_labels[row][known], out_weights[row][known], strict=True):
+            assert (weights[:, row][labels[:, row] == label] == weight).all()
+        assert (out_weights[row][~known] == 0).all()

@@ -6,7 +6,7 @@ import torch
 from helpers.ridge_knn import parity, rare_words
 from scipy.sparse import csr_array, hstack, random_array
 
-from holobind.data.csr import normalise_rows
+from holobind.data.csr import column_counts, normalise_rows
 from holobind.errors import OptionError, ShapeError
 from holobind.ridge_knn import add_rows, fit_ridge_knn, refit_trees, remove_labels, remove_rows
 from holobind.ridge_knn._block_cg import BlockSolver
@@ -130,7 +130,9 @@ def test_without_kept_weights_rejected_labels_have_the_target_minus_one(dim):
 def test_trees_that_are_fitted_again_leave_the_regression_without_kept_weights():
     X, Y = rare_words()
     network = fit_ridge_knn(X, Y, dim=16, label_trees=1, knn_weight=0.5, update=None).network
+    network.trees()[0].set_rare_label_boost(column_counts(Y), 0.07)
     again = refit_trees(network)
+    assert again.trees()[0].rare_label_boost == 0.07
     assert_same_buffers(again, network)  # the same rows
 
 

@@ -356,16 +356,17 @@ def search_tree(  # type: ignore[no-untyped-def]
 
 
 @compiled()
-def mean_log_probabilities(labels, log_probabilities, out_labels, out):  # type: ignore[no-untyped-def]
+def mean_log_probabilities(labels, log_probabilities, weights, out_labels, out, out_weights):  # type: ignore[no-untyped-def]
     """The logarithm of the mean probability of each label over several trees; -1 and -inf behind the last label.
 
-    A tree that did not find a label gives it probability 0.
+    A tree that did not find a label gives it probability 0. The weight of a label is that of the first tree that found
+    it, and 0 behind the last label.
 
-    Shapes: (trees, n, k), (trees, n, k), (n, m), (n, m) with m >= trees k
+    Shapes: 3 x (trees, n, k), 3 x (n, m) with m >= trees k
     """
     n_trees, n, k = labels.shape
     for r in range(n):
-        out_labels[r], out[r] = -1, -np.inf
+        out_labels[r], out[r], out_weights[r] = -1, -np.inf, 0
         found = 0
         for t in range(n_trees):
             for j in range(k):
@@ -375,7 +376,7 @@ def mean_log_probabilities(labels, log_probabilities, out_labels, out):  # type:
                     while at < found and out_labels[r, at] != label:
                         at += 1
                     if at == found:
-                        out_labels[r, at], out[r, at] = label, 0
+                        out_labels[r, at], out[r, at], out_weights[r, at] = label, 0, weights[t, r, j]
                         found += 1
                     out[r, at] += np.exp(log_probabilities[t, r, j])
         for at in range(found):

@@ -35,6 +35,8 @@ from holobind.ridge_knn.tree_choice import (
     DEFAULT_TREE_WEIGHT,
     N_LABEL_TREES,
     TREE_WEIGHTS,
+    Added,
+    boosted_searches,
     choose_trees,
     min_tree_gain,
 )
@@ -79,6 +81,9 @@ class ExtraChoice:
         wanted = self.n_trees if n_trees is None else min(n_trees, self.n_trees)
         trees = [] if self.tree is None else [self.tree][:wanted]
         trees += [fit_label_tree(X, Y, seed=seed + i, on_progress=on_progress) for i in range(len(trees), wanted)]
+        boost = 0.0 if self.tree is None else self.tree.rare_label_boost
+        for tree in trees:
+            tree.set_rare_label_boost(column_counts(Y), boost)
         if not (self.knn_weight or trees):
             return None
         return ExtraScores.from_rows(
@@ -126,6 +131,7 @@ def choose_residuals(
     knn_weight: float | None = None,
     label_trees: int | None = None,
     try_trees: bool = False,
+    rare_label_boost: float = 0.0,
     seed: int = 0,
     on_progress: ProgressCallback | None = None,
 ) -> ExtraChoice:
@@ -148,12 +154,16 @@ def choose_residuals(
     )
     if (label_trees or (label_trees is None and try_trees)) and kept[1].nnz:
         tree = fit_label_tree(*kept, seed=seed, on_progress=on_progress)
-        values, labels = search_trees([tree], X_held)
-        if head_labels is not None:
-            labels = np.where(labels >= 0, head_labels[np.maximum(labels, 0)], -1)
-        found = choose_trees(
-            codebook, outputs.output(knn), outputs.Y, (values, labels), may_be_none=label_trees is None
-        )[0]
+
+        def search() -> Added:
+            values, labels = search_trees([tree], X_held)
+            if head_labels is not None:
+                labels = np.where(labels >= 0, head_labels[np.maximum(labels, 0)], -1)
+            return values, labels
+
+        searches = boosted_searches(tree, kept[1], rare_label_boost, search)
+        found = choose_trees(codebook, outputs.output(knn), outputs.Y, searches, may_be_none=label_trees is None)[0]
+        tree.set_rare_label_boost(column_counts(kept[1]), found.rare_label_boost)
         if found.weight:
             n_trees = label_trees or N_LABEL_TREES
             choice = replace(choice, tree_weight=found.weight, n_trees=n_trees, tree=tree, ndcg=found.ndcg)

@@ -11,7 +11,9 @@ The steps, on rows of norm 1:
 `rare_label_boost` is not chosen: nDCG@5 hardly depends on it, and metrics for rare labels gain at the cost of others.
 """
 
+from collections.abc import Sequence
 from dataclasses import asdict, astuple, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ from holobind._processes import ALONE, Processes
 from holobind._types import CsrArray, IntArray, ProgressCallback, RowIndex
 from holobind.calibration import Calibration, calibrate
 from holobind.codebooks import Codebook
-from holobind.data.csr import binary_labels, canonical_csr, checked_csr, free_memory, take_rows
+from holobind.data.csr import binary_labels, canonical_csr, checked_csr, column_counts, free_memory, take_rows
 from holobind.data.holdout import MAX_HELD_OUT_ROWS, folds, holdout
 from holobind.errors import OptionError
 from holobind.metrics import ndcg_of_rows
@@ -42,7 +44,9 @@ from holobind.ridge_knn.ridge import DEFAULT_MEMORY, RidgeSolution
 from holobind.ridge_knn.tree_choice import (
     DEFAULT_TREE_WEIGHT,
     N_LABEL_TREES,
+    Added,
     TreeChoice,
+    boosted_searches,
     choose_trees,
     suits_trees,
     top_k_with_trees,
@@ -187,15 +191,18 @@ def fit_ridge_knn(
         for fold, (kept, held) in enumerate(splits if try_trees else ()):
             rows = take_rows(X, kept), take_rows(Y, kept)
             free_memory(X)
-            trees = [ridge.label_tree(*rows, seed, f"kept_{fold}")]
-            del rows
-            found.append(shared_search(processes, trees, take_rows(X, held)))
-            trees[0].release()
+            tree = ridge.label_tree(*rows, seed, f"kept_{fold}")
+            search = partial(shared_search, processes, [tree], take_rows(X, held))
+            found.append(boosted_searches(tree, rows[1], rare_label_boost, search))
+            del rows, search
+            tree.release()
+            trees = [tree]
         if found:
-            scores, labels = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+            by_boost = {boost: _joined([each[boost] for each in found]) for boost in found[0]}
             tree_choice, added = choose_trees(
-                codebook, v, Y_held, (scores, labels), may_be_none=label_trees is None, processes=processes
+                codebook, v, Y_held, by_boost, may_be_none=label_trees is None, processes=processes
             )
+            del by_boost
         calibration = calibrate(lambda k: top_k_with_trees(codebook, v, k, added, processes), Y_held)
         ndcg = ndcg_of_rows(Y_held, top_k_with_trees(codebook, v, min(5, n_labels), added, processes)[1].numpy())
         estimated = estimate(ndcg, None if groups is None else groups[np.concatenate([held for _, held in splits])])
@@ -220,6 +227,8 @@ def fit_ridge_knn(
         tree_weight = tree_choice.weight
     n_trees = (label_trees or N_LABEL_TREES) if tree_weight else 0
     trees += [ridge.label_tree(X, Y, seed + i, f"all_{i}") for i in range(len(trees), n_trees)]
+    for tree in trees:
+        tree.set_rare_label_boost(column_counts(Y), 0.0 if tree_choice is None else tree_choice.rare_label_boost)
     free_memory(X)
     network = ridge.network(solution, X, Y, choice, forest, trees, tree_weight, can_update, keep_weights)
     solution = replace(solution, validation=fitted.l2_validation)
@@ -300,6 +309,12 @@ def _gains(codebook: Codebook, before: Validated, after: Validated, processes: P
     gains = scores[1] - scores[0]
     error = gains.std() / len(gains) ** 0.5
     return float(gains.mean()) > max(MIN_TOLERANCE_GAIN_WITH_KNN, GAIN_ERRORS * float(error))
+
+
+def _joined(found: Sequence[Added]) -> Added:
+    """What searches found for the held-out rows of each fold, as one."""
+    scores, labels = (np.concatenate(arrays) for arrays in zip(*found, strict=True))
+    return scores, labels
 
 
 def _suits_forest(n_rows: int, n_features: int) -> bool:

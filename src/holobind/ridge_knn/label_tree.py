@@ -6,6 +6,12 @@ Each node but the root has a classifier (w, b), which is fitted with the squared
 parent: the rows that have a label below it. `fit_label_tree` builds trees. A search keeps the most probable nodes of
 each level (a beam), so it reads a small part of the tree.
 
+Rare labels may count more (`rare_label_boost`): a label's part of the score is multiplied by
+
+    g_l = (n / n_l)^rare_label_boost        n_l rows have label l; n: the geometric mean of n_l over all labels of rows
+
+as the scores of the ridge regression are by the lengths of its target vectors (`network`).
+
 Weights are sparse. They are stored by parent and by feature: a feature of a parent has entries (child, weight). The
 weights of a child are integers of eight bits and one scale.
 """
@@ -55,6 +61,7 @@ class LabelTree(FixedDtypeModule):
     n_levels                  of nodes below the root
     n_parent_features         number of pairs of a parent and a feature that has a weight there
     n_entries                 number of weights
+    rare_label_boost          power of n / n_l, by which scores of label l are multiplied
     """
 
     child_offsets: Tensor  # (parents + 1) int32: child j is node j + 1
@@ -66,6 +73,7 @@ class LabelTree(FixedDtypeModule):
     entry_levels: Tensor  # (n_entries) int8: weights in units of the child's scale
     scales: Tensor  # (parents + leaves - 1) float16
     biases: Tensor  # (parents + leaves - 1) float16
+    leaf_weights: Tensor  # (leaves) float16, only with a rare_label_boost: g_l
 
     def __init__(
         self,
@@ -77,8 +85,13 @@ class LabelTree(FixedDtypeModule):
         n_levels: int,
         n_parent_features: int,
         n_entries: int,
+        rare_label_boost: float = 0.0,
     ) -> None:
         super().__init__()
+        if not (np.isfinite(rare_label_boost) and rare_label_boost >= 0):
+            raise OptionError(
+                f"LabelTree: rare_label_boost must be a finite number, 0 or larger; got {rare_label_boost}"
+            )
         if min(n_features, n_labels, parents, leaves) < 1 or min(n_parent_features, n_entries) < 0:
             raise OptionError("LabelTree: sizes must be positive, and numbers of weights not negative")
         if max(n_features, n_labels, parents + leaves, n_parent_features) > MAX_STORED:
@@ -98,6 +111,9 @@ class LabelTree(FixedDtypeModule):
             ("biases", parents + leaves - 1, torch.float16),
         ):
             self.register_buffer(name, torch.zeros(shape, dtype=dtype))
+        self.rare_label_boost = float(rare_label_boost)
+        if rare_label_boost:
+            self.register_buffer("leaf_weights", torch.ones(leaves, dtype=torch.float16))
         self.uses_tables = True  # up to MAX_TABLE_BYTES; without, a search takes longer
         self._arrays: tuple[Any, ...] | None = None
 
@@ -109,7 +125,21 @@ class LabelTree(FixedDtypeModule):
             "n_levels": self.n_levels,
             "n_parent_features": len(self.features),
             "n_entries": len(self.entry_levels),
+            **({"rare_label_boost": self.rare_label_boost} if self.rare_label_boost else {}),
         }
+
+    def set_rare_label_boost(self, counts: IntArray, boost: float) -> None:
+        """Multiply scores of labels by powers of their numbers of rows, in place of what was set before.
+
+        Shapes: counts (L)
+        """
+        self._buffers.pop("leaf_weights", None)
+        self.rare_label_boost = float(boost)
+        if boost:
+            n = np.maximum(counts, 1).astype(np.float64)
+            log_mean = float((counts * np.log(n)).sum() / max(int(counts.sum()), 1))
+            weights = np.exp(boost * (log_mean - np.log(n)))[self.leaf_labels.cpu().numpy()]
+            self.register_buffer("leaf_weights", torch.from_numpy(weights).to(self.biases))
 
     @classmethod
     def of_tensors(cls, n_features: int, n_labels: int, config: dict[str, Any], tensors: dict[str, Tensor]) -> Self:
@@ -154,6 +184,8 @@ class LabelTree(FixedDtypeModule):
             raise OptionError("LabelTree: entry_children must be below the number of a node's children")
         if not (torch.isfinite(self.scales).all() and torch.isfinite(self.biases).all()):
             raise OptionError("LabelTree: scales and biases must be finite")
+        if self.rare_label_boost and not bool((torch.isfinite(self.leaf_weights) & (self.leaf_weights >= 0)).all()):
+            raise OptionError("LabelTree: leaf_weights must be finite, 0 or larger")
 
     def search(self, X: CsrArray) -> tuple[FloatArray, IntArray]:
         """The log-probabilities of the most probable labels of each row, best first, and the labels.
@@ -162,6 +194,23 @@ class LabelTree(FixedDtypeModule):
 
         Shapes: (n, f) -> (n, N_FOUND), (n, N_FOUND)
         """
+        scores, leaves = self._search_leaves(X)
+        return scores, self._labels_of(leaves)
+
+    def _labels_of(self, leaves: IntArray) -> IntArray:
+        """The labels of leaves, -1 for none."""
+        labels: IntArray = np.append(self.leaf_labels.cpu().numpy(), -1)[leaves]
+        return labels
+
+    def _weights_of(self, leaves: IntArray) -> FloatArray:
+        """By what the scores of leaves are multiplied."""
+        if not self.rare_label_boost:
+            return np.ones(leaves.shape, np.float32)
+        weights: FloatArray = np.append(self.leaf_weights.cpu().numpy(), 0).astype(np.float32)[leaves]
+        return weights
+
+    def _search_leaves(self, X: CsrArray) -> tuple[FloatArray, IntArray]:
+        """The log-probabilities of the most probable leaves, and the leaves.  Shapes: as `search`"""
         X = checked_csr(X, "LabelTree: X", self.n_features).astype(np.float32, copy=False)
         arrays = self._prepared()
         scores = np.empty((X.shape[0], N_FOUND), np.float32)
@@ -174,7 +223,7 @@ class LabelTree(FixedDtypeModule):
                 search_tree(indptr, X.indices, X.data, *arrays, self.n_levels, BEAM, scores[rows], leaves[rows])
 
         by_rows(search_range, len(scores))
-        return scores, np.append(self.leaf_labels.cpu().numpy(), -1)[leaves]
+        return scores, leaves
 
     def release(self) -> None:
         """Free the arrays that the search made; the next one makes them again."""
@@ -258,21 +307,26 @@ def shared_search(processes: Processes, trees: Sequence[LabelTree], X: CsrArray)
 def search_trees(trees: Sequence[LabelTree], X: CsrArray) -> tuple[FloatArray, IntArray]:
     """How far the log-probabilities of labels are above MIN_LOG_PROBABILITY, and the labels: 0 and -1 behind the last.
 
-    The probability of a label is the mean over trees. All values are 0 or larger; every other label has 0.
+    The probability of a label is the mean over trees. Trees with a rare_label_boost multiply what is above by g_l. All
+    values are 0 or larger; every other label has 0.
 
     Shapes: (n, f) -> (n, m), (n, m)
     """
-    found = [tree.search(X) for tree in trees]
-    log_probabilities, labels = (np.stack(arrays) for arrays in zip(*found, strict=True))
+    found = [tree._search_leaves(X) for tree in trees]
+    log_probabilities = np.stack([scores for scores, _ in found])
+    labels = np.stack([tree._labels_of(leaves) for tree, (_, leaves) in zip(trees, found, strict=True)])
+    weights = np.stack([tree._weights_of(leaves) for tree, (_, leaves) in zip(trees, found, strict=True)])
     n, m = X.shape[0], len(trees) * N_FOUND
-    merged, means = np.empty((n, m), np.int64), np.empty((n, m), np.float32)
+    merged = np.empty((n, m), np.int64)
+    means, merged_weights = np.empty((n, m), np.float32), np.empty((n, m), np.float32)
 
     def merge(first: int, last: int) -> None:
         rows = np.s_[:, first:last]
-        mean_log_probabilities(labels[rows], log_probabilities[rows], merged[first:last], means[first:last])
+        out = merged[first:last], means[first:last], merged_weights[first:last]
+        mean_log_probabilities(labels[rows], log_probabilities[rows], weights[rows], *out)
 
     by_rows(merge, n)
-    return np.maximum(means - np.float32(MIN_LOG_PROBABILITY), 0), merged
+    return np.maximum(means - np.float32(MIN_LOG_PROBABILITY), 0) * merged_weights, merged
 
 
 def _check_offsets(name: str, offsets: IntArray, total: int) -> None:

@@ -1,5 +1,6 @@
 """The choice of label trees on held-out rows: whether they are used, and the weight of their log-probabilities."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,13 +10,16 @@ from torch import Tensor
 from holobind._processes import ALONE, Processes
 from holobind._types import CsrArray, FloatArray, IntArray
 from holobind.codebooks import Codebook
+from holobind.data.csr import column_counts
 from holobind.heads.added_scores import AddedScores
 from holobind.metrics import ndcg_at_k
 from holobind.ridge_knn.candidates import Candidates, shared_top_k
+from holobind.ridge_knn.label_tree import LabelTree
 
 N_LABEL_TREES = 2
 MIN_ROWS_FOR_TREES = 1000
 TREE_WEIGHTS = (0.05, 0.1, 0.2, 0.3, 0.5)
+TREE_BOOSTS = (0.0, 0.03, 0.06, 0.1)  # `rare_label_boost` of trees
 DEFAULT_TREE_WEIGHT = 0.2  # where rows are too few to validate
 MIN_TREE_GAIN = 0.1  # points of nDCG@5 by which scores must be better with a label tree
 # The same for at most d labels: without trees their scores are exact, and prediction is several times as fast.
@@ -28,12 +32,13 @@ Added = tuple[FloatArray, IntArray]  # values that are added to the scores of la
 class TreeChoice:
     """The weight of the label trees, 0 for none, and nDCG@5 of held-out rows with the best weight and without trees.
 
-    Both are in percent.
+    Both are in percent. `rare_label_boost` is that of the trees.
     """
 
     weight: float
     ndcg: float
     ndcg_without: float
+    rare_label_boost: float = 0.0
 
 
 def suits_trees(n_rows: int) -> bool:
@@ -47,33 +52,49 @@ def min_tree_gain(codebook: Codebook) -> float:
 
 
 def choose_trees(
-    codebook: Codebook, v: Tensor, Y: CsrArray, found: Added, *, may_be_none: bool, processes: Processes = ALONE
+    codebook: Codebook,
+    v: Tensor,
+    Y: CsrArray,
+    found: Mapping[float, Added],
+    *,
+    may_be_none: bool,
+    processes: Processes = ALONE,
 ) -> tuple[TreeChoice, Added | None]:
-    """The weight of label trees with the best nDCG@5 on held-out rows, and what they add to scores with it.
+    """The weight and boost of label trees with the best nDCG@5 on held-out rows, and what they then add to scores.
 
-    found         what `search_trees` found for the rows
+    found         what `search_trees` found for the rows with each boost
     may_be_none   whether the weight is 0 where rows gain less than `min_tree_gain`
     processes     that have the same outputs, and share their rows
 
     Shapes: v (n, d), Y (n, L), found 2 x (n, m)
     """
-    values, labels = found
     k = min(5, codebook.n_labels)
-    # With any weight, the top k is among these labels: trees only raise scores (`AddedScores`).
-    candidates = Candidates(
-        torch.cat([torch.from_numpy(labels), shared_top_k(processes, codebook, v, k)[1]], 1), processes
-    )
-    scores_without = candidates.scores(codebook, v)
-    raised = torch.from_numpy(np.pad(values, ((0, 0), (0, k)))).gather(1, candidates.order)
+    top = shared_top_k(processes, codebook, v, k)[1]
+    without = float(ndcg_at_k(Y, top.numpy())[-1])
+    tried: dict[tuple[float, float], float] = {}
+    for boost, (values, labels) in found.items():
+        # With any weight, the top k is among these labels: trees only raise scores (`AddedScores`).
+        candidates = Candidates(torch.cat([torch.from_numpy(labels), top], 1), processes)
+        scores = candidates.scores(codebook, v)
+        raised = torch.from_numpy(np.pad(values, ((0, 0), (0, k)))).gather(1, candidates.order)
+        for weight in TREE_WEIGHTS:
+            best = candidates.best(scores + weight * raised, k).numpy()
+            tried[boost, weight] = float(ndcg_at_k(Y, best)[-1])
+    boost, weight = max(tried, key=lambda setting: tried[setting])
+    ndcg = tried[boost, weight]
+    if may_be_none and ndcg - without < min_tree_gain(codebook):
+        return TreeChoice(0.0, ndcg, without), None
+    values, labels = found[boost]
+    return TreeChoice(weight, ndcg, without, boost), (np.float32(weight) * values, labels)
 
-    def ndcg(weight: float) -> float:
-        return float(ndcg_at_k(Y, candidates.best(scores_without + weight * raised, k).numpy())[-1])
 
-    without, scores = ndcg(0.0), {weight: ndcg(weight) for weight in TREE_WEIGHTS}
-    best = max(scores, key=lambda weight: scores[weight])
-    if may_be_none and scores[best] - without < min_tree_gain(codebook):
-        return TreeChoice(0.0, scores[best], without), None
-    return TreeChoice(best, scores[best], without), (np.float32(best) * values, labels)
+def boosted_searches(tree: LabelTree, Y: CsrArray, largest: float, search: Callable[[], Added]) -> dict[float, Added]:
+    """What a search finds with each boost, up to the largest, of a tree that was fitted to rows with these labels."""
+    counts, found = column_counts(Y), {}
+    for boost in (boost for boost in TREE_BOOSTS if boost <= largest):
+        tree.set_rare_label_boost(counts, boost)
+        found[boost] = search()
+    return found
 
 
 def top_k_with_trees(

@@ -205,6 +205,8 @@ def refit_trees(network: RidgeKnn, on_progress: ProgressCallback | None = None) 
         raise OptionError("refit_trees: no row has a label any more; there is nothing to fit label trees to")
     n_trees = len(network.label_trees)
     trees = [fit_label_tree(X, Y, seed=network.seed + i, on_progress=on_progress) for i in range(n_trees)]
+    for tree, before in zip(trees, network.trees(), strict=True):
+        tree.set_rare_label_boost(column_counts(Y), before.rare_label_boost)
     return _Fitted.of(network).network(network, forest, trees)
 
 

@@ -173,6 +173,7 @@ class Extras:
             "head_labels": None if order is None else np.argsort(order),
             "knn_weight": knn_weight,
             "label_trees": label_trees,
+            "rare_label_boost": config.rare_label_boost,
             "try_trees": model.network.n_features is not None and suits_trees(len(kept)),
             "seed": config.seed,
             "on_progress": self.on_progress,
@@ -184,10 +185,7 @@ class Extras:
             self.choice = choose_residuals(codebook, outputs, self._rows(held)[0], (X, Y), **settings)
             self.path.outputs = None  # which may be large
         else:
-            h, boost = self._outputs(held), config.rare_label_boost
-            self.choice = choose_extra_scores(
-                model.head, h, self._rows(held), (X, Y), rare_label_boost=boost, **settings
-            )
+            self.choice = choose_extra_scores(model.head, self._outputs(held), self._rows(held), (X, Y), **settings)
         model.extra_scores = self.choice.scores(X, Y, config.rare_label_boost, config.seed, n_trees=1)
         return {"extra_scores": self.choice.summary()}
 
