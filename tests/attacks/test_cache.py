@@ -233,7 +233,8 @@ def test_without_a_writable_cache_everything_works_with_one_line(tmp_path):
     (tmp_path / "file").write_bytes(b"")
     done = run_without_cache(tmp_path, HOME=str(tmp_path / "file"))
     assert done.returncode == 0 and json.loads(done.stdout)["dataset"]["train points"] == 300_000
-    assert done.stderr.count("\n") == 1 and "so nothing is cached; HOLOBIND_CACHE can name another" in done.stderr
+    lines = [line for line in done.stderr.splitlines() if " s: reading " not in line]  # progress, on a slow machine
+    assert len(lines) == 1 and "so nothing is cached; HOLOBIND_CACHE can name another" in lines[0]
 
 
 def test_without_a_home_there_is_no_cache(monkeypatch, source):

@@ -179,6 +179,9 @@ def used():
 config = hb.ModelConfig(network="fc", loss="softmax", hidden=(4,), dim=8)
 configs = config, hb.TrainConfig(epochs=1, batch_size=2048, patience=0)
 hb.learn(hb.data.synthetic("bibtex", scale=0.1).train, *configs)  # loads every library that training needs
+for size in (2, 64, 512):  # OpenBLAS allocates its buffers, of up to 64 MB on some processors, at a first product
+    for dtype in (np.float32, np.float64):
+        np.ones((size, size), dtype) @ np.ones((size, size), dtype) @ np.ones(size, dtype)
 size = points * each * 8
 resource.setrlimit(resource.RLIMIT_DATA, (used() + size // 2,) * 2)
 try:
