@@ -47,6 +47,16 @@ def test_cells_of_other_tables_are_used_only_if_shared(tmp_path):
     assert runs == {4: 2}
 
 
+def test_a_tables_own_cell_is_used_before_a_shared_one_that_lacks_what_it_needs(tmp_path):
+    """`shared_with` may name the table itself, and before others."""
+    key, runs = {"dataset": "some", "n": 1, "seed": 0}, []
+    cells.finish(tmp_path, "first", [cells.Cell(key, lambda: {"square": 1})])
+    wanted = cells.Cell(key, lambda: runs.append(1) or {"square": 1, "bands": 2}, needs=("bands",))
+    for _ in range(2):
+        assert cells.finish(tmp_path, "second", [wanted], shared_with=("second", "first"))[0]["bands"] == 2
+    assert len(runs) == 1
+
+
 def test_cells_finished_before_an_interruption_are_stored(tmp_path):
     wanted, runs = counted([1, 2])
 
