@@ -230,7 +230,13 @@ ECONOMIES = {
             "float32",
         ),
         Economy("dim", "1024", {f"{FIT}:MANY_LABELS_DIM": 4096}, "4096", _many_labels),
-        Economy("beam", "10, 50 labels", {f"{TREE}:BEAM": 100, f"{TREE}:N_FOUND": 500}, "100, 500 labels", _trees),
+        Economy(
+            "beam",
+            "10 within a factor of e^3, 20 labels",
+            {f"{TREE}:BEAM": 100, f"{TREE}:MAX_LOG_RATIO": np.inf, f"{TREE}:N_FOUND": 500},
+            "100, 500 labels",
+            _trees,
+        ),
         Economy("least tree weight", "0.1", {f"{TREE_FIT}:MIN_WEIGHT": 1e-6}, "0", _trees),
         Economy(
             "tree solver",
@@ -239,7 +245,7 @@ ECONOMIES = {
             "0.01, 500 epochs",
             _trees,
         ),
-        Economy("label trees", "2", {f"{FIT}:N_LABEL_TREES": 4}, "4", _trees),
+        Economy("label trees", "4", {f"{FIT}:N_LABEL_TREES": 8}, "8", _trees),
         Economy(
             "first tree",
             "fitted to kept rows",

@@ -169,7 +169,7 @@ def test_label_trees_of_few_labels_must_gain_more(monkeypatch):
         monkeypatch.setattr(tree_choice, "MIN_TREE_GAIN_OF_FEW_LABELS", few)
         monkeypatch.setattr(tree_choice, "MIN_TREE_GAIN", many)
         found = fit_ridge_knn(X, Y, dim=40)
-        n_trees = 2 if few < 0 else 0
+        n_trees = tree_choice.N_LABEL_TREES if few < 0 else 0
         assert len(found.network.label_trees) == n_trees and bool(found.trees.weight) == bool(n_trees)
 
 

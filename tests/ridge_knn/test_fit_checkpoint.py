@@ -83,7 +83,7 @@ def stored(data, tmp_path_factory):
     return found
 
 
-@pytest.mark.parametrize("stop_at", [("blocks", 2), ("blocks", 20), ("outputs", 0), ("trees", 0), ("trees", 1)])
+@pytest.mark.parametrize("stop_at", [("blocks", 2), ("blocks", 20), ("outputs", 0), ("trees", 0), ("trees", 3)])
 def test_a_stopped_fit_continues_to_the_same_bytes_and_solves_the_rest_only(data, tmp_path, monkeypatch, stop_at):
     with counted(monkeypatch) as whole:
         wanted = state(fit_ridge_knn(*data, **OPTIONS))
@@ -92,7 +92,7 @@ def test_a_stopped_fit_continues_to_the_same_bytes_and_solves_the_rest_only(data
         fit_ridge_knn(*data, **OPTIONS, checkpoint=checkpoint(folder))
     with counted(monkeypatch) as second:
         assert state(fit_ridge_knn(*data, **OPTIONS, checkpoint=checkpoint(folder, resume=True))) == wanted
-    assert whole["blocks"] > 20 and whole["trees"] == 2
+    assert whole["blocks"] > 20 and whole["trees"] == 4
     assert {kind: first[kind] + second[kind] for kind in whole} == whole
     assert first[stop_at[0]] == stop_at[1]
     with counted(monkeypatch) as third:  # all is stored

@@ -17,7 +17,14 @@ from holobind.errors import OptionError, ShapeError
 from holobind.ridge_knn import label_tree
 from holobind.ridge_knn._tree_kernels import SCAN_FACTOR
 from holobind.ridge_knn.fit_label_tree import fit_label_tree
-from holobind.ridge_knn.label_tree import MAX_LEVELS, MIN_LOG_PROBABILITY, N_FOUND, LabelTree, search_trees
+from holobind.ridge_knn.label_tree import (
+    MAX_LEVELS,
+    MAX_LOG_RATIO,
+    MIN_LOG_PROBABILITY,
+    N_FOUND,
+    LabelTree,
+    search_trees,
+)
 
 seeds = st.integers(0, 2**16)
 
@@ -41,21 +48,24 @@ def dense_weights(tree):
     return W
 
 
-def path_log_probabilities(tree, X):
-    """log P of every leaf's label, by the definition, and -inf of all others.  Shapes: (n, f) -> (n, L)"""
+def path_log_probabilities(tree, X, max_log_ratio=np.inf):
+    """log P of every leaf's label, by the definition, and -inf of all others.  Shapes: (n, f) -> (n, L)
+
+    max_log_ratio   by how much a node may be below the best one of the level above; others have no leaves
+    """
     X = X.toarray().astype(np.float64)
     gaps = np.maximum(0, 1 - X @ dense_weights(tree).T - tree.biases.double().numpy())
     children, parents = tree.child_offsets.tolist(), len(tree.child_offsets) - 1
+    level = {0: np.zeros(len(X))}
+    for _ in range(tree.n_levels):
+        bound = np.max(list(level.values()), axis=0) - max_log_ratio
+        level = {
+            child + 1: np.where(total - gaps[:, child] ** 2 < bound, -np.inf, total - gaps[:, child] ** 2)
+            for node, total in level.items()
+            for child in range(children[node], children[node + 1])
+        }
     found = np.full((len(X), tree.n_labels), -np.inf)
-
-    def walk(node, total):
-        if node >= parents:
-            found[:, int(tree.leaf_labels[node - parents])] = total
-            return
-        for child in range(children[node], children[node + 1]):
-            walk(child + 1, total - gaps[:, child] ** 2)
-
-    walk(0, np.zeros(len(X)))
+    found[:, tree.leaf_labels] = np.stack([level[parents + leaf] for leaf in range(len(tree.leaf_labels))], axis=1)
     return found
 
 
@@ -66,8 +76,10 @@ def test_a_search_finds_products_over_paths_and_with_a_full_beam_all_of_them(see
     expected = path_log_probabilities(tree, new)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(label_tree, "BEAM", beam)
+        patch.setattr(label_tree, "MAX_LOG_RATIO", np.inf)
+        patch.setattr(label_tree, "N_FOUND", 50)
         scores, labels = tree.search(new)
-    assert scores.shape == labels.shape == (30, N_FOUND)
+    assert scores.shape == labels.shape == (30, 50)
     assert (np.diff(np.where(labels >= 0, scores, -1e9), axis=1) <= 0).all()
     for row in range(30):
         known = labels[row] >= 0
@@ -76,6 +88,28 @@ def test_a_search_finds_products_over_paths_and_with_a_full_beam_all_of_them(see
         assert (scores[row][~known] == -np.inf).all()
         if beam == 1000:
             assert set(labels[row][known].tolist()) == set(tree.leaf_labels.tolist())
+
+
+@settings(max_examples=10)
+@given(seed=seeds, max_log_ratio=st.sampled_from([0.5, 2.0, 3.0]))
+def test_a_search_leaves_out_nodes_far_below_the_best_one_of_the_level_above(seed, max_log_ratio):
+    tree, new = fitted(seed % 5), rare_words(n=30, seed=seed + 1)[0]
+    expected = path_log_probabilities(tree, new, max_log_ratio)
+    near = [path_log_probabilities(tree, new, max_log_ratio + error) > -np.inf for error in (-1e-3, 1e-3)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(label_tree, "BEAM", 1000)
+        patch.setattr(label_tree, "MAX_LOG_RATIO", max_log_ratio)
+        patch.setattr(label_tree, "N_FOUND", 50)
+        scores, labels = tree.search(new)
+    assert 0 < (labels >= 0).sum() < 30 * len(tree.leaf_labels)
+    for row in range(30):
+        known = labels[row] >= 0
+        found = set(labels[row][known].tolist())
+        assert set(np.flatnonzero(near[0][row])) <= found <= set(np.flatnonzero(near[1][row]))
+        certain = [label in set(np.flatnonzero(near[0][row])) for label in labels[row][known]]
+        np.testing.assert_allclose(
+            scores[row][known][certain], expected[row, labels[row][known][certain]], atol=2e-3, rtol=1e-4
+        )
 
 
 def test_tables_scans_and_binary_searches_of_a_parents_features_give_the_same_bits(monkeypatch):
@@ -102,6 +136,7 @@ def test_tables_scans_and_binary_searches_of_a_parents_features_give_the_same_bi
 def test_of_more_leaves_than_wanted_the_best_are_found(monkeypatch):
     tree, new = fitted(), rare_words(n=30, seed=9)[0]
     monkeypatch.setattr(label_tree, "BEAM", 1000)
+    monkeypatch.setattr(label_tree, "MAX_LOG_RATIO", np.inf)
     monkeypatch.setattr(label_tree, "N_FOUND", 5)
     best = -np.sort(-path_log_probabilities(tree, new), axis=1)[:, :5]
     np.testing.assert_allclose(tree.search(new)[0], best, atol=2e-3, rtol=1e-4)
@@ -176,7 +211,8 @@ def test_no_rows_and_rows_without_features_are_searched():
     assert tree.search(csr_array((0, 80), dtype=np.float32))[1].shape == (0, N_FOUND)
     assert search_trees([tree], csr_array((0, 80), dtype=np.float32))[0].shape == (0, N_FOUND)
     empty = csr_array((1, 80), dtype=np.float32)
-    np.testing.assert_allclose(tree.search(empty)[0][0, 0], path_log_probabilities(tree, empty)[0].max(), atol=1e-3)
+    expected = path_log_probabilities(tree, empty, MAX_LOG_RATIO).max()
+    np.testing.assert_allclose(tree.search(empty)[0][0, 0], expected, atol=1e-3)
     with pytest.raises(ShapeError, match="80"):
         tree.search(csr_array((1, 79), dtype=np.float32))
 
@@ -214,7 +250,8 @@ def small_tree():
     return tree
 
 
-def test_a_small_tree_is_what_its_buffers_say():
+def test_a_small_tree_is_what_its_buffers_say(monkeypatch):
+    monkeypatch.setattr(label_tree, "MAX_LOG_RATIO", np.inf)
     tree = small_tree()
     tree.check_loaded()
     X = csr_array(np.array([[0, 0.01, 0, 0, 0, 0, 0.02]], np.float32))

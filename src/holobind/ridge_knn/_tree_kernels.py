@@ -248,7 +248,7 @@ def _add_entries(found, found_values, n_found, packed, dense, width, sums):  # t
 @compiled(fastmath=_FAST)
 def search_tree(  # type: ignore[no-untyped-def]
     indptr, ids, values, n_features, tables, table_of, child_offsets, feature_offsets, features, starts, packed, dense,
-    scales, biases, n_levels, beam, log_probabilities, leaves,
+    scales, biases, n_levels, beam, max_log_ratio, log_probabilities, leaves,
 ):  # fmt: skip
     """The leaves that a beam search finds for each row, best first, and their log-probabilities; -1 for none.
 
@@ -260,7 +260,8 @@ def search_tree(  # type: ignore[no-untyped-def]
 
     Rows go from level to level together. Those that ask the same parent come one after the other: what they read is in
     the processor's cache then. The best parent of each row comes before all others: children are at most as probable as
-    their parent, so that many of the others need not be read.
+    their parent, so that many of the others need not be read. Nodes that are less probable than the best node of the
+    level above by more than a factor exp(max_log_ratio) are not found, nor is what is below them.
 
     Of a parent of few features, each one is looked up in the row; in another one without a table, each feature of the
     row is searched. Features ascend everywhere, so all three ways add in the same order.
@@ -282,11 +283,13 @@ def search_tree(  # type: ignore[no-untyped-def]
     found, row_values = np.empty(max_entries + 1, np.int64), np.zeros(n_features, np.float32)
     nodes, scores, n_nodes = np.zeros((n, width), np.int32), np.zeros((n, width), np.float32), np.ones(n, np.int64)
     best, best_scores, n_best = np.empty((n, width), np.int32), np.empty((n, width), np.float32), np.empty(n, np.int64)
-    bounds, pairs = np.empty(n, np.float32), np.empty(n * width, np.int64)  # bounds: the last of `wanted` best scores
+    bounds, pairs = np.empty(n, np.float32), np.empty(n * width, np.int64)  # bounds: scores below are not found
     counts = np.empty(n_parents if n >= MIN_SORTED_ROWS else 0, np.int64)
     for level in range(n_levels):
         wanted = k if level == n_levels - 1 else beam
-        n_best[:], bounds[:] = 0, -infinity
+        n_best[:] = 0
+        for r in range(n):
+            bounds[r] = scores[r, 0] - max_log_ratio if n_nodes[r] else infinity
         for first_rank, last_rank in ((0, 1), (1, n_nodes.max() if n else 0)):
             n_pairs = _pairs_by_node(nodes, n_nodes, scores, bounds, first_rank, last_rank, counts, pairs)
             for i in range(n_pairs):

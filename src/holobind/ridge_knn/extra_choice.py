@@ -189,7 +189,7 @@ def choose_extra_scores(
     h            outputs of the network for held-out rows
     held, kept   rows of norm 1 and labels: those to validate on, and those that vote
     head_labels  the head's id of each label, where it has another order
-    label_trees  their number; None: 2 if held-out rows gain by one, which is tried with `try_trees` alone
+    label_trees  their number; None: 4 if held-out rows gain by one, which is tried with `try_trees` alone
 
     Shapes: h (m, in), held (m, f), (m, L), kept (n, f), (n, L)
     """

@@ -139,7 +139,7 @@ def fit_ridge_knn(
     l2                 penalty of the ridge regression
     knn_weight         weight of the neighbours' mean residual; with 0 no training row is stored and there is no forest
     rare_label_boost   a larger one ranks rare labels higher, at the cost of frequent ones
-    label_trees        number of label trees; None: 2 where held-out rows gain, else 0, and 0 with knn_weight 0
+    label_trees        number of label trees; None: 4 where held-out rows gain, else 0, and 0 with knn_weight 0
     update             keep exact weights, so that `update` takes less time; None: keep what it needs to solve the
                        regression again from the stored rows, where it has at most 2^24 weights and rows are stored for
                        kNN; False: the network cannot be updated

@@ -4,7 +4,8 @@
 
 Each node but the root has a classifier (w, b), which is fitted with the squared hinge loss on the training rows of its
 parent: the rows that have a label below it. `fit_label_tree` builds trees. A search keeps the most probable nodes of
-each level (a beam), so it reads a small part of the tree.
+each level (a beam), and of these the ones that are not far less probable than the best node of the level above, so it
+reads a small part of the tree.
 
 Rare labels may count more (`rare_label_boost`): a label's part of the score is multiplied by
 
@@ -40,8 +41,9 @@ from holobind.ridge_knn._tree_kernels import (
 )
 
 MAX_LEVELS = 16
-BEAM = 10  # nodes of each level that a search goes on from
-N_FOUND = 50  # labels that a search returns
+BEAM = 10  # nodes of each level that a search goes on from, at most
+MAX_LOG_RATIO = 3.0  # from no node that is so much less probable than the best one of the level above
+N_FOUND = 20  # labels that a search returns
 MIN_LOG_PROBABILITY = -6.0  # smaller ones count as this one, and so does that of every label that is not found
 ROWS_TOGETHER = 4096  # that a search takes through the levels
 TABLE_FACTOR = 16  # a parent has a table where it has at least one in so many features
@@ -212,7 +214,7 @@ class LabelTree(FixedDtypeModule):
     def _search_leaves(self, X: CsrArray) -> tuple[FloatArray, IntArray]:
         """The log-probabilities of the most probable leaves, and the leaves.  Shapes: as `search`"""
         X = checked_csr(X, "LabelTree: X", self.n_features).astype(np.float32, copy=False)
-        arrays = self._prepared()
+        arrays, limits = self._prepared(), (self.n_levels, BEAM, np.float32(MAX_LOG_RATIO))
         scores = np.empty((X.shape[0], N_FOUND), np.float32)
         leaves = np.empty((X.shape[0], N_FOUND), np.int64)
 
@@ -220,7 +222,7 @@ class LabelTree(FixedDtypeModule):
             for start in range(first, last, ROWS_TOGETHER):
                 rows = slice(start, min(start + ROWS_TOGETHER, last))
                 indptr = X.indptr[rows.start : rows.stop + 1]
-                search_tree(indptr, X.indices, X.data, *arrays, self.n_levels, BEAM, scores[rows], leaves[rows])
+                search_tree(indptr, X.indices, X.data, *arrays, *limits, scores[rows], leaves[rows])
 
         by_rows(search_range, len(scores))
         return scores, leaves

@@ -16,7 +16,7 @@ from holobind.metrics import ndcg_at_k
 from holobind.ridge_knn.candidates import Candidates, shared_top_k
 from holobind.ridge_knn.label_tree import LabelTree
 
-N_LABEL_TREES = 2
+N_LABEL_TREES = 4
 MIN_ROWS_FOR_TREES = 1000
 TREE_WEIGHTS = (0.05, 0.1, 0.2, 0.3, 0.5)
 TREE_BOOSTS = (0.0, 0.03, 0.06, 0.1)  # `rare_label_boost` of trees

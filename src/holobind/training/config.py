@@ -189,7 +189,7 @@ class ModelConfig:
         integer(0, MAX_LABEL_TREES),
         CLOSED_FORM,
         "Number of label trees, whose log-probabilities are added to scores. 0 for none.",
-        "2 where held-out rows gain, else 0; 0 with knn_weight 0 and for trained networks with another loss than "
+        "4 where held-out rows gain, else 0; 0 with knn_weight 0 and for trained networks with another loss than "
         "squares",
     )
     update: bool | None = option(
