@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import torch
 from helpers.processes import run_together
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -125,6 +127,53 @@ def test_compressed_tensors_are_read_back(tmp_path, dtype):
     assert (tmp_path / "f").stat().st_size < uncompressed.stat().st_size
 
 
+@settings(max_examples=50)
+@given(
+    dtype=st.sampled_from(list(storage.COMPRESSIBLE_DTYPES.values())),
+    kind=st.sampled_from(["any", "ascending", "extreme"]),
+    n=st.integers(1, 200),
+    seed=st.integers(0, 2**16),
+)
+def test_each_filter_is_undone_to_the_bit(dtype, kind, n, seed):
+    """Also where differences of neighbours do not fit."""
+    name, rng = str(dtype).removeprefix("torch."), np.random.default_rng(seed)
+    bits = rng.integers(0, 256, (n, dtype.itemsize), dtype=np.uint8)
+    if kind == "extreme":
+        bits = rng.choice(np.array([0, 127, 128, 255], np.uint8), bits.shape)
+    array = np.ascontiguousarray(bits).reshape(-1).view(name)
+    if kind == "ascending" and dtype != torch.float16:
+        array = np.sort(array)
+    for used in storage.Filter:
+        if used.allows(array.dtype):
+            packed = used.pack(array)
+            assert packed.dtype == np.uint8 and packed.nbytes == array.nbytes
+            assert used.unpack(packed.copy(), array.dtype).tobytes() == array.tobytes()
+        else:
+            assert used is not storage.Filter.NONE
+
+
+def test_ascending_ids_are_stored_as_gaps_and_small_integers_as_planes(tmp_path):
+    rng = np.random.default_rng(0)
+    tensors = {
+        "ids": torch.from_numpy(np.cumsum(rng.integers(1, 50, 400_000)).astype(np.int32)),
+        "counts": torch.from_numpy((rng.integers(1, 20, 400_000) ** 2).astype(np.int32)),
+        "letters": torch.from_numpy(np.tile(rng.integers(0, 200, 1000), 400).astype(np.uint8)),
+    }
+    storage.write(tmp_path / "f", "thing", 1, {}, tensors, compress=list(tensors))
+    with safe_open(tmp_path / "f", framework="pt") as file:
+        header = json.loads(file.metadata()[storage.METADATA_KEY])
+        sizes = {name: file.get_tensor(name).numel() for name in tensors}
+    assert {name: claim[2] for name, claim in header["compressed"].items()} == {
+        "ids": "gaps",
+        "counts": "planes",
+        "letters": "none",
+    }
+    for name in ("ids", "counts"):
+        assert sizes[name] < 0.95 * len(zlib.compress(tensors[name].numpy().tobytes(), 6))
+    for name, tensor in storage.read(tmp_path / "f", "thing", 1)[1].items():
+        assert torch.equal(tensor, tensors[name])
+
+
 def test_a_tensor_is_not_compressed_if_that_does_not_help_or_would_exceed_the_ratio(tmp_path):
     tensors = {
         "noise": torch.randint(-128, 128, (1000,), dtype=torch.int8),
@@ -141,17 +190,24 @@ def test_a_tensor_is_not_compressed_if_that_does_not_help_or_would_exceed_the_ra
     [
         [],
         {"a": None},
-        {"b": ["torch.int8", [1000]]},
-        {"a": ["torch.int8", [999]]},
-        {"a": ["torch.int8", [1001]]},
-        {"a": ["torch.int8", [10**12]]},
-        {"a": ["torch.int8", [10**40, 0]]},
-        {"a": ["torch.int8", [-1, -1000]]},
-        {"a": ["torch.int8", [1e3]]},
-        {"a": ["torch.complex64", [125]]},
-        {"a": ["os.system", [1000]]},
-        {"noise": ["torch.int8", [1000]]},
-        {"floats": ["torch.int8", [1000]]},
+        {"b": ["torch.int8", [1000], "none"]},
+        {"a": ["torch.int8", [999], "none"]},
+        {"a": ["torch.int8", [1001], "none"]},
+        {"a": ["torch.int8", [10**12], "none"]},
+        {"a": ["torch.int8", [10**40, 0], "none"]},
+        {"a": ["torch.int8", [-1, -1000], "none"]},
+        {"a": ["torch.int8", [1e3], "none"]},
+        {"a": ["torch.complex64", [125], "none"]},
+        {"a": ["os.system", [1000], "none"]},
+        {"noise": ["torch.int8", [1000], "none"]},
+        {"floats": ["torch.int8", [1000], "none"]},
+        {"a": ["torch.int8", [1000]]},
+        {"a": ["torch.int8", [1000], "gaps"]},
+        {"a": ["torch.int8", [1000], "planes"]},
+        {"a": ["torch.float16", [500], "gaps"]},
+        {"a": ["torch.int16", [500], "zstd"]},
+        {"a": ["torch.int16", [500], ["gaps"]]},
+        {"a": ["torch.int16", [501], "gaps"]},
     ],
     ids=str,
 )
@@ -168,7 +224,9 @@ def test_compressed_tensors_that_are_not_what_they_claim_are_refused(tmp_path, c
 
 def test_a_decompression_bomb_is_refused_before_it_fills_memory(tmp_path):
     bomb = torch.frombuffer(bytearray(zlib.compress(bytes(10**7))), dtype=torch.uint8)
-    hostile(tmp_path / "f", {"kind": "thing", "version": 1, "compressed": {"a": ["torch.int8", [10**7]]}}, a=bomb)
+    hostile(
+        tmp_path / "f", {"kind": "thing", "version": 1, "compressed": {"a": ["torch.int8", [10**7], "none"]}}, a=bomb
+    )
     with pytest.raises(FileError, match="cannot be decompressed"):
         storage.read(tmp_path / "f", "thing", 1)
 

@@ -47,7 +47,7 @@ def finish(out: Path, table: str, cells: Sequence[Cell], shared_with: Sequence[s
     """Compute the cells that are not finished; return the keys, results and seconds of all cells, in order.
 
     Each new cell is appended to OUT/TABLE.jsonl as soon as it is computed, so that an interrupted run continues.
-    `shared_with` names tables whose finished cells are used, too, where the table has none of its own. A damaged line is
+    `shared_with` names tables whose finished cells are used where the table has none of its own. A damaged line is
     reported and its cell computed again.
     """
     path = result.make_folder(out) / f"{table}.jsonl"

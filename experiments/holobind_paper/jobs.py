@@ -49,7 +49,7 @@ CODE_VERSIONS = {
     "linear head": 2,  # 2: the bias starts at the label frequencies
     "query-abs": 2,  # 2: labels are ranked by |score|, label vectors are not normalised in the loss
     "trainable labels": 2,  # 2: a learning rate of their own
-    "ridge + kNN": 2,  # 2: holobind 0.2
+    "ridge + kNN": 3,  # 3: four label trees
     "ridge": 2,
 }
 

@@ -2,12 +2,13 @@
 
 The header is the value of "holobind" in the metadata of safetensors:
 
-    {"kind": "vocabulary", "version": 2, ..., "compressed": {"name": ["torch.int8", [10, 100]]}}
+    {"kind": "vocabulary", "version": 2, ..., "compressed": {"name": ["torch.int32", [10, 100], "gaps"]}}
 
 safetensors checks that its own header is short and that every tensor lies within the file, so a hostile file cannot
 make it allocate more than the size of the file. Compressed content has bounds of its own. The header lists the tensors
-that are compressed with zlib, with dtype and shape; none may be MAX_COMPRESSION_RATIO times as large as in the file,
-and all together not more than MAX_UNPACKED_RATIO times as large as the file, if that is more than MIN_UNPACKED_BYTES.
+that are compressed with zlib, with dtype, shape and `Filter`; none may be MAX_COMPRESSION_RATIO times as large as in
+the file, and all together not more than MAX_UNPACKED_RATIO times as large as the file, if that is more than
+MIN_UNPACKED_BYTES.
 Lists of strings are stored as compressed lines (`pack_lines`) of at most 1 KB per string.
 """
 
@@ -15,6 +16,7 @@ import json
 import math
 import zlib
 from collections.abc import Collection, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +34,7 @@ from holobind.errors import DataError, FileError
 
 METADATA_KEY = "holobind"
 ZLIB_LEVEL = 6
-STRATEGIES = (zlib.Z_DEFAULT_STRATEGY, zlib.Z_RLE)
+SAMPLE_BYTES, SAMPLE_PARTS = 1 << 20, 8  # of a tensor, by which its filter and zlib's strategy are chosen
 MAX_COMPRESSION_RATIO = 256
 MAX_BYTES_PER_LINE = 1 << 10  # of `pack_lines`, on average
 MIN_LINES_BYTES = 64 << 10  # always allowed, however few lines there are
@@ -69,9 +71,9 @@ def write(
     shared = _compress_all({name: tensors[name] for name in compress}, processes)
     if processes.rank:
         return
-    for name, data in shared.items():
-        if len(data) < tensors[name].nbytes < MAX_COMPRESSION_RATIO * len(data):
-            compressed[name] = str(tensors[name].dtype), list(tensors[name].shape)
+    for name, (used, data) in shared.items():
+        if 0 < len(data) < tensors[name].nbytes:
+            compressed[name] = str(tensors[name].dtype), list(tensors[name].shape), used
             tensors[name] = torch.from_numpy(data)
     text = json.dumps({"kind": kind, "version": version, **header, "compressed": compressed}, ensure_ascii=False)
     stored = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
@@ -139,39 +141,94 @@ def _is_deeper(value: Any, depth: int) -> bool:
     return bool(level)
 
 
-def _compress_all(tensors: dict[str, Tensor], processes: Processes) -> dict[str, NDArray[np.uint8]]:
-    """Each tensor compressed: the smaller of zlib's default strategy (repeated strings) and its run-length encoding.
+class Filter(StrEnum):
+    """What is done to a tensor before zlib compresses it, as by the filters of HDF5 and Parquet.
 
-    A task is a tensor and a strategy. Only the first process has all results.
+    planes   the first bytes of all elements come before the second ones, and so on
+    gaps     the same for the differences between neighbours, which are small where integers ascend
     """
+
+    NONE = "none"
+    PLANES = "planes"
+    GAPS = "gaps"
+
+    def allows(self, dtype: np.dtype[Any]) -> bool:
+        return self is Filter.NONE or (dtype.itemsize > 1 and (self is Filter.PLANES or dtype.kind in "iu"))
+
+    def pack(self, array: NDArray[Any]) -> NDArray[np.uint8]:
+        """The bytes to compress.  Shapes: (n) -> (n itemsize)"""
+        if self is Filter.NONE:
+            return array.view(np.uint8)
+        if self is Filter.GAPS:
+            bits = array.view(f"u{array.itemsize}")  # unsigned differences wrap, and sums of them wrap back
+            array = np.diff(bits, prepend=bits.dtype.type(0))
+        return array.view(np.uint8).reshape(-1, array.itemsize).T.reshape(-1)
+
+    def unpack(self, data: NDArray[np.uint8], dtype: np.dtype[Any]) -> NDArray[Any]:
+        """The inverse of `pack`."""
+        if self is Filter.NONE:
+            return data.view(dtype)
+        array = np.ascontiguousarray(data.reshape(dtype.itemsize, -1).T).reshape(-1).view(f"u{dtype.itemsize}")
+        return (np.cumsum(array, dtype=array.dtype) if self is Filter.GAPS else array).view(dtype)
+
+
+FILTERS = tuple(Filter)
+# zlib's default strategy finds repeated strings, the other one only runs of a byte, for which it needs shorter codes.
+ENCODINGS = (
+    (Filter.NONE, zlib.Z_DEFAULT_STRATEGY),
+    (Filter.NONE, zlib.Z_RLE),
+    (Filter.PLANES, zlib.Z_DEFAULT_STRATEGY),
+    (Filter.GAPS, zlib.Z_DEFAULT_STRATEGY),
+)
+
+
+def _compress_all(tensors: dict[str, Tensor], processes: Processes) -> dict[str, tuple[Filter, NDArray[np.uint8]]]:
+    """The filter of each tensor, and the tensor compressed. Only the first process has all results."""
     if not tensors:
         return {}
     names = list(tensors)
-    tasks = [(i, strategy) for i in range(len(names)) for strategy in STRATEGIES]
-    sizes = [tensors[names[i]].nbytes / (1 if strategy == zlib.Z_DEFAULT_STRATEGY else 4) for i, strategy in tasks]
-    results = {}
-    for i, strategy in processes.queue(tasks, sizes):
-        results[i, strategy] = _compressed(tensors[names[i]], strategy)
-    lengths = np.zeros((len(names), len(STRATEGIES)), np.int64)
-    for (i, strategy), data in results.items():
-        lengths[i, STRATEGIES.index(strategy)] = len(data)
+    results = {i: _compressed(tensors[names[i]]) for i in processes.queue(range(len(names)), _sizes(tensors))}
+    filters, lengths = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
+    for i, (used, data) in results.items():
+        filters[i], lengths[i] = FILTERS.index(used), len(data)
+    processes.sum(filters)
     processes.sum(lengths)
-    best = [(i, STRATEGIES[int(lengths[i].argmin())]) for i in range(len(names))]
-    own = [task for task in best if task in results]
-    to_first = np.concatenate([np.empty(0, np.uint8), *(results[task] for task in own)])
+    to_first = np.concatenate([np.empty(0, np.uint8), *(data for _, data in results.values())])
+    order = processes.concatenate(np.array(list(results), np.int64))
     results.clear()
-    to_others = [to_first[:0]] * (processes.size - 1)
-    received = np.concatenate(processes.swap([to_first, *to_others]))
-    order = processes.concatenate(np.array([i for i, _ in own], np.int64))
-    cuts = np.split(received, np.cumsum([lengths[i].min() for i in order])[:-1])
+    received = np.concatenate(processes.swap([to_first, *[to_first[:0]] * (processes.size - 1)]))
+    cuts = np.split(received, np.cumsum(lengths[order])[:-1])
     found = dict(zip(order.tolist(), cuts, strict=True))
-    return {name: found[i] for i, name in enumerate(names)}
+    return {name: (FILTERS[int(filters[i])], found[i]) for i, name in enumerate(names)}
 
 
-def _compressed(tensor: Tensor, strategy: int) -> NDArray[np.uint8]:
+def _sizes(tensors: dict[str, Tensor]) -> list[int]:
+    return [tensor.nbytes for tensor in tensors.values()]
+
+
+def _compressed(tensor: Tensor) -> tuple[Filter, NDArray[np.uint8]]:
+    """The tensor by the encoding that is shortest for a sample of it, unless `read` would refuse its ratio."""
+    array = tensor.contiguous().reshape(-1).numpy()
+    encodings = [encoding for encoding in ENCODINGS if encoding[0].allows(array.dtype)]
+    sample = array if array.nbytes <= SAMPLE_BYTES else _sample(array)
+    encodings.sort(key=lambda encoding: len(_deflated(sample, *encoding)))
+    for used, strategy in encodings:
+        data = _deflated(array, used, strategy)
+        if array.nbytes < MAX_COMPRESSION_RATIO * len(data):
+            return used, np.frombuffer(bytearray(data), np.uint8)
+    return Filter.NONE, np.empty(0, np.uint8)
+
+
+def _sample(array: NDArray[Any]) -> NDArray[Any]:
+    """Parts of an array, evenly spaced.  Shapes: (n) -> (m)"""
+    size = SAMPLE_BYTES // SAMPLE_PARTS // array.itemsize
+    starts = np.linspace(0, len(array) - size, SAMPLE_PARTS).astype(int)
+    return np.concatenate([array[start : start + size] for start in starts])
+
+
+def _deflated(array: NDArray[Any], used: Filter, strategy: int) -> bytes:
     compressor = zlib.compressobj(ZLIB_LEVEL, strategy=strategy)
-    data = compressor.compress(tensor.contiguous().reshape(-1).numpy().data) + compressor.flush()
-    return np.frombuffer(bytearray(data), np.uint8)
+    return compressor.compress(used.pack(array).data) + compressor.flush()
 
 
 def _decompress_all(path: Path, compressed: object, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -180,10 +237,10 @@ def _decompress_all(path: Path, compressed: object, tensors: dict[str, Tensor]) 
     for name, claim in compressed.items() if isinstance(compressed, dict) else [("its header", None)]:
         data, tensor = tensors.get(name), None
         match claim:
-            case [str(dtype_name), list(shape)] if data is not None and data.dtype == torch.uint8:
+            case [dtype_name, shape, used] if data is not None and data.dtype == torch.uint8 and used in FILTERS:
                 n_bytes = _unpacked_size(dtype_name, shape)
                 if 0 < n_bytes < MAX_COMPRESSION_RATIO * data.numel():
-                    tensor = _decompress(data, n_bytes, COMPRESSIBLE_DTYPES[dtype_name], shape)
+                    tensor = _decompress(data, n_bytes, COMPRESSIBLE_DTYPES[dtype_name], shape, Filter(used))
         if tensor is None:
             raise FileError(f"{path} is damaged: {name[:60]} cannot be decompressed; get it again")
         found[name] = tensor
@@ -193,7 +250,7 @@ def _decompress_all(path: Path, compressed: object, tensors: dict[str, Tensor]) 
 def _check_unpacked_size(path: Path, compressed: object) -> None:
     """Refuse a file whose compressed tensors claim too much memory together; each has a bound of its own."""
     claims = compressed.values() if isinstance(compressed, dict) else ()
-    total = sum(_unpacked_size(*claim) for claim in claims if isinstance(claim, list) and len(claim) == 2)
+    total = sum(_unpacked_size(*claim[:2]) for claim in claims if isinstance(claim, list) and len(claim) == 3)
     file_bytes = path.stat().st_size
     allowed = max(MIN_UNPACKED_BYTES, MAX_UNPACKED_RATIO * file_bytes)
     if total > allowed:
@@ -212,14 +269,17 @@ def _unpacked_size(dtype_name: object, shape: object) -> int:
     return math.prod(shape) * COMPRESSIBLE_DTYPES[dtype_name].itemsize
 
 
-def _decompress(compressed: Tensor, n_bytes: int, dtype: torch.dtype, shape: list[int]) -> Tensor | None:
+def _decompress(compressed: Tensor, n_bytes: int, dtype: torch.dtype, shape: list[int], used: Filter) -> Tensor | None:
     decompressor = zlib.decompressobj()
     try:
         data = decompressor.decompress(compressed.numpy().tobytes(), n_bytes + 1)
     except zlib.error:
         return None
+    numpy_dtype = np.dtype(str(dtype).removeprefix("torch."))
     complete = len(data) == n_bytes and decompressor.eof and not decompressor.unused_data
-    return torch.frombuffer(bytearray(data), dtype=dtype).view(shape) if complete else None
+    if not (complete and used.allows(numpy_dtype)):
+        return None
+    return torch.from_numpy(used.unpack(np.frombuffer(bytearray(data), np.uint8), numpy_dtype)).view(shape)
 
 
 def pack_lines(names: Sequence[str]) -> Tensor:

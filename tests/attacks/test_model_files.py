@@ -45,7 +45,7 @@ def compressing(name, array):
 
     def change(header, tensors):
         tensors[name] = packed(array)
-        header["compressed"][name] = [f"torch.{array.dtype}", list(array.shape)]
+        header["compressed"][name] = [f"torch.{array.dtype}", list(array.shape), "none"]
 
     return change
 
@@ -328,7 +328,7 @@ def test_training_rows_that_would_unpack_to_gigabytes_are_refused(tmp_path, n_en
 @pytest.mark.parametrize("n_sizes", [9, 300_000])
 def test_a_shape_of_many_sizes_is_refused_at_once(tmp_path, n_sizes):
     def change(header, tensors):
-        header["compressed"] = {"network.row_ids": ["torch.int16", [(1 << 47) + 1] * n_sizes]}
+        header["compressed"] = {"network.row_ids": ["torch.int16", [(1 << 47) + 1] * n_sizes, "none"]}
 
     path = hostile(tmp_path / "m", ridge_knn_model(), change)
     began = time.perf_counter()

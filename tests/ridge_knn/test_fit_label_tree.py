@@ -76,7 +76,7 @@ def test_the_same_seed_gives_the_same_bytes_on_any_number_of_threads():
 
 
 def test_each_classifier_separates_a_child_from_the_rows_of_its_parent(monkeypatch):
-    for name, value in (("MIN_WEIGHT", 0.0), ("TOLERANCE", 1e-3), ("MAX_EPOCHS", 1000)):
+    for name, value in (("MIN_WEIGHT", 0.0), ("MAX_LEVEL", 127), ("TOLERANCE", 1e-3), ("MAX_EPOCHS", 1000)):
         monkeypatch.setattr(fit_module, name, value)
     X, Y = rare_words(n=150, f=40, labels=25)
     tree = fit_label_tree(X, Y)

@@ -21,6 +21,7 @@ COST = 1.0  # of the squared hinge loss, for rows of norm 1
 TOLERANCE = 0.3  # of projected gradients
 MAX_EPOCHS = 20
 MIN_WEIGHT = 0.1  # smaller weights are not stored
+MAX_LEVEL = 31  # weights are integers from -31 to 31 and a scale: with more, files are larger and scores no better
 BLOCK_CHILDREN = 64  # classifiers that are fitted together, at most
 MAX_BLOCK_BYTES = 1 << 27  # of their signs and multipliers, unless those of 8 classifiers take more
 ROOT_TASK_CHILDREN = 32  # classifiers of the root that one task fits, at most
@@ -196,9 +197,9 @@ def _entries(W: FloatArray, features: IntArray, first: int) -> tuple[Weights, Fl
     Shapes: W (f + 1, k), features (f)
     """
     biases, W = W[-1].copy(), W[:-1]
-    scales = np.maximum(np.abs(W).max(0, initial=0) / 127, 1e-4).astype(np.float16).astype(np.float32)
+    scales = np.maximum(np.abs(W).max(0, initial=0) / MAX_LEVEL, 1e-4).astype(np.float16).astype(np.float32)
     by_feature, child = np.nonzero(np.abs(W) >= MIN_WEIGHT)
-    levels = np.rint(W[by_feature, child] / scales[child]).clip(-127, 127).astype(np.int8)
+    levels = np.rint(W[by_feature, child] / scales[child]).clip(-MAX_LEVEL, MAX_LEVEL).astype(np.int8)
     return (features[by_feature], (child + first).astype(np.uint8), levels), scales, biases
 
 
