@@ -165,11 +165,13 @@ class Filter(StrEnum):
         return array.view(np.uint8).reshape(-1, array.itemsize).T.reshape(-1)
 
     def unpack(self, data: NDArray[np.uint8], dtype: np.dtype[Any]) -> NDArray[Any]:
-        """The inverse of `pack`."""
+        """The inverse of `pack`, as an array of its own."""
         if self is Filter.NONE:
-            return data.view(dtype)
-        array = np.ascontiguousarray(data.reshape(dtype.itemsize, -1).T).reshape(-1).view(f"u{dtype.itemsize}")
-        return (np.cumsum(array, dtype=array.dtype) if self is Filter.GAPS else array).view(dtype)
+            return data.copy().view(dtype)
+        array = data.reshape(dtype.itemsize, -1).T.copy().reshape(-1).view(f"u{dtype.itemsize}")
+        if self is Filter.GAPS:
+            np.cumsum(array, dtype=array.dtype, out=array)
+        return array.view(dtype)
 
 
 FILTERS = tuple(Filter)
@@ -279,7 +281,7 @@ def _decompress(compressed: Tensor, n_bytes: int, dtype: torch.dtype, shape: lis
     complete = len(data) == n_bytes and decompressor.eof and not decompressor.unused_data
     if not (complete and used.allows(numpy_dtype)):
         return None
-    return torch.from_numpy(used.unpack(np.frombuffer(bytearray(data), np.uint8), numpy_dtype)).view(shape)
+    return torch.from_numpy(used.unpack(np.frombuffer(data, np.uint8), numpy_dtype)).view(shape)
 
 
 def pack_lines(names: Sequence[str]) -> Tensor:
