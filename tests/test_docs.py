@@ -35,9 +35,11 @@ def test_blocks_that_need_an_optional_package_run_where_it_is_installed(page):
     run(page, blocks(page))
 
 
-def test_the_readme_finds_the_cat(capsys):
+def test_the_readme_finds_the_fruit_and_the_cat(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
     run(ROOT / "README.md", blocks(ROOT / "README.md"))
-    assert capsys.readouterr().out == "cat\n"
+    assert capsys.readouterr().out == "[['fruit']]\ncat\n"
+    assert (tmp_path / "apples.safetensors").is_file()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -308,7 +308,7 @@ def no_benefit(name: str) -> Callable[[Results], Judgement | None]:
         if not rows:
             return None
         gained = [row for row in rows if _benefit(row["P@5 differences"])]
-        shown = ", ".join(f"{row['dataset']} d' = {row['dim']} ({row['way']})" for row in gained)
+        shown = ", ".join(f"{row['dataset']} 2 x {row['hidden']}, d' = {row['dim']} ({row['way']})" for row in gained)
         return Judgement(
             by_share(len(rows) - len(gained), len(rows)),
             f"P@5 fixed minus learned is {span([fmean(row['P@5 differences']) for row in rows])}; "

@@ -42,7 +42,7 @@ def choice(names: Any) -> AllowedValues:
 
 
 def integer(minimum: int, maximum: int = MAX_SIZE) -> AllowedValues:
-    shown = maximum if maximum < 1000 else f"2^{maximum.bit_length() - 1}"
+    shown = f"2^{maximum.bit_length() - 1}" if maximum >= 1000 and maximum.bit_count() == 1 else f"{maximum:,}"
     allowed = f"a whole number from {minimum} to {shown}"
     return AllowedValues(allowed, int, lambda value: _is_number(value, int) and minimum <= value <= maximum)
 

@@ -93,7 +93,7 @@ class ModelConfig:
         integer(1),
         MODEL,
         "Dimensions of the holographic output.",
-        "the number of labels, at most 2048, or 1024 without kNN",
+        "with kNN the number of labels, or 1024 where they are more than 2048; without kNN that number, at most 1024",
     )
     codebook: CodebookName = option(
         "orbit",
@@ -182,7 +182,7 @@ class ModelConfig:
         0.1,
         number(0, 1),
         CLOSED_FORM,
-        "Multiply the scores of a label with n of n_max rows by (n_max / n)^boost. 0 favours P@k, 0.2 favours PSP@k.",
+        "Multiply the scores of a label with n of n_max rows by (n_max / n)^boost; more ranks rare labels higher.",
     )
     label_trees: int | None = option(
         None,
