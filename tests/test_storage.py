@@ -114,6 +114,26 @@ def test_a_file_with_changed_bytes_is_read_or_refused(saved):
             assert "\n" not in str(error)
 
 
+def test_every_flipped_bit_of_a_tensor_is_noticed(tmp_path):
+    tensors = {
+        "weights": torch.randn(20, dtype=torch.float16),
+        "number": torch.tensor(3.0),
+        "bfloat": torch.ones(3, dtype=torch.bfloat16),
+        "empty": torch.zeros(0),
+        "small": torch.arange(1000).remainder(7),
+    }
+    storage.write(tmp_path / "f", "thing", 1, {}, tensors, compress=["small"])
+    whole = (tmp_path / "f").read_bytes()
+    assert storage.CHECKSUM not in storage.read(tmp_path / "f", "thing", 1)[0]
+    start = 8 + int.from_bytes(whole[:8], "little")
+    for at in range(start, len(whole)):
+        changed = bytearray(whole)
+        changed[at] ^= 1 << at % 8
+        (tmp_path / "f").write_bytes(changed)
+        with pytest.raises(FileError, match="is damaged: its content does not have the header's checksum"):
+            storage.read(tmp_path / "f", "thing", 1)
+
+
 @pytest.mark.parametrize("dtype", list(storage.COMPRESSIBLE_DTYPES.values()), ids=str)
 def test_compressed_tensors_are_read_back(tmp_path, dtype):
     tensors = {"a": torch.arange(1000).remainder(7).to(dtype).view(10, 100), "empty": torch.zeros(0, dtype=dtype)}

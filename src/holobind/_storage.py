@@ -9,6 +9,7 @@ make it allocate more than the size of the file. Compressed content has bounds o
 that are compressed with zlib, with dtype, shape and `Filter`; none may be MAX_COMPRESSION_RATIO times as large as in
 the file, and all together not more than MAX_UNPACKED_RATIO times as large as the file, if that is more than
 MIN_UNPACKED_BYTES.
+The header has a checksum of all tensors, by which damage is noticed; a file without one is read all the same.
 Lists of strings are stored as compressed lines (`pack_lines`) of at most 1 KB per string.
 """
 
@@ -33,6 +34,7 @@ from holobind._processes import ALONE, Processes
 from holobind.errors import DataError, FileError
 
 METADATA_KEY = "holobind"
+CHECKSUM = "crc32"
 ZLIB_LEVEL = 6
 SAMPLE_BYTES, SAMPLE_PARTS = 1 << 20, 8  # of a tensor, by which its filter and zlib's strategy are chosen
 MAX_COMPRESSION_RATIO = 256
@@ -75,8 +77,9 @@ def write(
         if 0 < len(data) < tensors[name].nbytes:
             compressed[name] = str(tensors[name].dtype), list(tensors[name].shape), used
             tensors[name] = torch.from_numpy(data)
-    text = json.dumps({"kind": kind, "version": version, **header, "compressed": compressed}, ensure_ascii=False)
     stored = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+    own = {"kind": kind, "version": version, **header, "compressed": compressed, CHECKSUM: checksum(stored)}
+    text = json.dumps(own, ensure_ascii=False)
     try:
         with write_errors(path), atomic_path(path) as part:
             save_file(stored, part, metadata={METADATA_KEY: text})
@@ -101,6 +104,8 @@ def read(path: str | Path, kind: str, version: int) -> tuple[dict[str, Any], dic
             _check_unpacked_size(path, header.get("compressed"))
             # Copies: a mapped file that is overwritten in place would end the process (SIGBUS), or change the model.
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+            if header.pop(CHECKSUM, None) not in (None, checksum(tensors)):
+                raise FileError(f"{path} is damaged: its content does not have the header's checksum; get it again")
             return header, tensors | _decompress_all(path, header.pop("compressed", {}), tensors)
     except (SafetensorError, OSError) as error:
         raise FileError(f"{path} is not a safetensors file, or damaged ({error}); get it again") from error
@@ -108,6 +113,16 @@ def read(path: str | Path, kind: str, version: int) -> tuple[dict[str, Any], dic
         if isinstance(error, FileError):
             raise
         raise FileError(f"{path} has a header that is not JSON ({type(error).__name__}); get it again") from error
+
+
+def checksum(tensors: dict[str, Tensor]) -> int:
+    """CRC-32 of the bytes of all tensors, in the order of their names."""
+    found = 0
+    for name in sorted(tensors):
+        flat = tensors[name].cpu().reshape(-1)
+        flat = flat if flat.stride() == (1,) else flat.clone(memory_format=torch.contiguous_format)
+        found = zlib.crc32(flat.view(torch.uint8).numpy().data, found)
+    return found
 
 
 def _check(path: Path, header: object, kind: str, version: int) -> None:
