@@ -560,3 +560,13 @@ def test_groups_are_held_out_as_a_whole():
     assert trained.model_.metadata["training"]["history"]
     with pytest.raises(hb.ShapeError, match="each of the 90 rows; got 89"):
         Classifier().fit(X, y, groups=groups[:-1])
+
+
+def test_models_of_fewer_than_five_labels_rank_all_of_them_by_default():
+    texts, y = ["red apple", "green apple", "red car"] * 10, [["fruit", "red"], ["fruit"], ["car", "red"]] * 10
+    clf = hb.HolographicClassifier().fit(texts, y)
+    assert [sorted(names) for names in clf.predict_names(["a green apple"])] == [["car", "fruit", "red"]]
+    assert clf.top_k(texts)[1].shape == clf.model_.top_k(texts)[1].shape == (30, 3)
+    assert clf.model_.top_k(texts, exclude=["car"])[1].shape == (30, 2)
+    with pytest.raises(hb.OptionError, match="k must be from 1 to the number of labels, 3; got 5"):
+        clf.top_k(texts, 5)

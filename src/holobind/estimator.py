@@ -270,15 +270,17 @@ class HolographicClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             probabilities /= np.maximum(probabilities.sum(1, keepdims=True), np.finfo(np.float64).tiny)
         return probabilities
 
-    def top_k(self, X: Any, k: int = 5) -> tuple[FloatArray, IntArray]:
+    def top_k(self, X: Any, k: int | None = None) -> tuple[FloatArray, IntArray]:
         """The k best labels of each row: their scores, best first, and their ids, which index `classes_`.
+
+        k   by default 5, or all labels where they are fewer
 
         Shapes: -> 2 x (rows, k)
         """
         inputs = self._inputs(X)
         return self.model_.top_k(inputs, k)
 
-    def predict_names(self, X: Any, k: int = 5) -> list[list[Any]]:
+    def predict_names(self, X: Any, k: int | None = None) -> list[list[Any]]:
         """The names of the k best labels of each row, best first; the names of an indicator's labels are their ids."""
         return [list(self.classes_[ids]) for ids in self.top_k(X, k)[1]]
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 Inputs = Any  # a scipy sparse matrix, a dense array, a sequence of texts, or examples
 
+DEFAULT_K = 5
 NO_CALIBRATION = (
     "this model has no calibrated probabilities: no rows were held out when it was trained, or too few; "
     "`Model.calibrate` makes them from labelled rows"
@@ -65,7 +66,7 @@ class LabelPredictions:
     def top_k(
         self,
         inputs: Inputs,
-        k: int = 5,
+        k: int | None = None,
         *,
         exclude: Iterable[Label] = (),
         only: Iterable[Label] | None = None,
@@ -77,6 +78,7 @@ class LabelPredictions:
         A row without any feature that the model knows gets the labels that are best on average; `examples(inputs)`
         gives inputs that this method takes, too, and says which rows these are.
 
+        k               by default 5, or as many labels as may be predicted
         exclude, only   names or ids of labels that may not be predicted, or of all that may
         distributed     all processes of torch.distributed call this with the same inputs; each scores a range of the
                         labels, and all get the same result
@@ -101,7 +103,7 @@ class LabelPredictions:
     def rank(
         self,
         inputs: Inputs,
-        k: int = 5,
+        k: int | None = None,
         *,
         exclude: Iterable[Label] = (),
         only: Iterable[Label] | None = None,
@@ -116,6 +118,7 @@ class LabelPredictions:
         """
         allowed = allowed_labels(self.n_labels, self.label_names, exclude, only, self.allowed)
         n_allowed = self.n_labels if allowed is None else int(allowed.sum())
+        k = min(DEFAULT_K, n_allowed) if k is None else k
         if not 1 <= k <= n_allowed:
             raise OptionError(f"k must be from 1 to the number of labels, {n_allowed}; got {k}")
         examples = self.examples(inputs)

@@ -43,6 +43,12 @@ def test_the_page_escapes_everything_and_needs_no_network(capsys, text_model, tm
     assert not problems and text.count(name) >= 4
 
 
+def test_a_text_without_a_known_word_is_said_to_be_one(capsys, text_model):
+    code, _, err = run(capsys, "explain", text_model, "qqq zzz")
+    assert code == 0 and "the model knows no word or feature of it" in err
+    assert "knows no word" not in run(capsys, "explain", text_model, "json file")[2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -72,6 +72,8 @@ def test_validation_is_that_of_the_best_epoch_or_of_the_closed_form():
     knn = {"knn_weight": 0.5, "validation": [[0.5, 1.0, 53.0], [1.0, 1.0, 52.0]]}
     assert validation({"ridge": ridge, "knn": knn}) == {"nDCG@5": 53.0, "l2": 1.235, "knn_weight": 0.5}
     assert validation({"ridge": {"l2": 2.0, "validation": []}}) == {"l2": 2.0}
+    of_the_model = {"held_out": {"ndcg": 52.346}}  # with trees, and of the settings that were taken
+    assert validation({"ridge": ridge, "knn": knn, **of_the_model})["nDCG@5"] == 52.35
     assert validation({}) == {}
 
 
@@ -106,6 +108,11 @@ def test_notes_say_what_did_not_converge_or_was_cut_short(change, text):
     assert notes({"ridge": SOLVED}) == []
     (note,) = notes({"ridge": SOLVED | change})
     assert text in note
+
+
+def test_a_perfect_score_at_the_end_of_the_search_is_no_note():
+    ridge = SOLVED | {"validation": [[10.0**i, 100.0] for i in range(8)]}
+    assert not any("end of the search" in note for note in notes({"ridge": ridge}))
 
 
 def test_notes_say_how_many_rows_have_near_duplicates():

@@ -69,6 +69,15 @@ def test_label_quality_has_a_point_for_each_label_that_occurs(figures, tmp_path)
     assert axes.lines[0].get_ydata().tolist() == [0.0, 75.0]
 
 
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.pdf", b"%PDF"), ("a.JPG", b"\xff\xd8"), ("a", b"\x89PNG")],
+)
+def test_the_end_of_the_path_says_the_format(tmp_path, name, start):
+    plots.curves(RIDGE, tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(start)
+
+
 def test_an_unwritable_path_is_a_file_error(tmp_path):
     with pytest.raises(FileError, match="cannot be written"):
         plots.curves(RIDGE, tmp_path / "nowhere" / "curves.png")

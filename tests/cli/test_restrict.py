@@ -68,7 +68,9 @@ def test_trained_networks_are_calibrated_and_others_say_what_is_missing(capsys, 
         (("predict", "MODEL", "-", "--auto", "--objective", "best"), "an objective is micro-f1"),
         (("predict", "MODEL", "-", "--min-probability", "2"), "less than or equal to 1"),
         (("restrict", "MODEL"), "give --exclude or --only"),
-        (("restrict", "MODEL", "--all", "--only", "x"), "give --exclude or --only"),
+        (("restrict", "MODEL", "--all", "--only", "x"), "--all allows all labels again: give it without"),
+        (("predict", "MODEL", "-", "--objective", "recall=0.5"), "with --auto; give --auto, too"),
+        (("predict", "MODEL", "-", "--workers", "3"), "--workers 3 are those of --ray; give --ray, too"),
     ],
 )
 def test_mistakes_are_one_line(capsys, text_model, arguments, message):

@@ -175,6 +175,16 @@ def test_the_prior_of_the_softmax_loss_can_be_set_from_counts():
         head.set_prior(counts[:3])
 
 
+@pytest.mark.parametrize("wrong", [-1.0, float("nan"), float("inf")])
+@pytest.mark.parametrize("head", [hb.HolographicHead(H, N, D), hb.LinearHead(H, N, "bce")])
+def test_counts_that_make_no_prior_are_refused_and_the_prior_stays(head, wrong):
+    counts, before = torch.ones(N), {name: tensor.clone() for name, tensor in head.state_dict().items()}
+    counts[5] = wrong
+    with pytest.raises(hb.OptionError, match=f"finite numbers, 0 or larger; label 5 has {wrong}"):
+        head.set_prior(counts, 100)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in head.state_dict().items())
+
+
 def test_a_head_is_described_in_one_line():
     assert hb.HolographicHead(None, 3984, 2048).describe() == (
         "holographic head of 3,984 labels in 2,048 dimensions (orbit codebook)"

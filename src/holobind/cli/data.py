@@ -38,7 +38,7 @@ Compression = Annotated[str, typer.Option("--compression", help="Compress the fi
 @app.command()
 def stats(
     path: Annotated[Path, typer.Argument(help="A directory, a file, or the name of a fetched dataset.")],
-    plot: Annotated[Path | None, typer.Option("--plot", help="Write histograms to this PNG.")] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Write histograms to this PNG, SVG, PDF or JPEG.")] = None,
     format: Format = None,  # noqa: A002
     text_field: TextField = None,
     label_field: LabelField = None,

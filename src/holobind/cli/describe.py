@@ -10,6 +10,7 @@ from holobind.model import Model
 from holobind.ridge_knn.ridge import MAX_L2_STEPS, MIN_TOLERANCE
 
 N_FREQUENT_LABELS = 5
+PERFECT = 99.995  # percent: a score that is shown as 100
 MIN_NEAR_DUPLICATES = 0.1  # the fraction of rows from which `train` speaks of near-duplicates
 MAX_CELL_CHARACTERS = 400  # of a value in the table
 # The errors of metadata of other types than holobind writes: a model file may hold any JSON.
@@ -151,7 +152,9 @@ def validation(metadata: dict[str, Any]) -> dict[str, float]:
         scores = [score for *_, score in knn["validation"]] or scores
     if isinstance(encoder := metadata.get("encoder"), dict):
         chosen["encoder_weight"] = encoder["weight"]
-    return {**({"nDCG@5": round(max(scores), 2)} if scores else {}), **chosen}
+    estimated = metadata.get("held_out")
+    best = estimated["ndcg"] if isinstance(estimated, dict) else max(scores, default=None)
+    return {**({} if best is None else {"nDCG@5": round(best, 2)}), **chosen}
 
 
 def validation_text(metadata: dict[str, Any]) -> str:
@@ -208,7 +211,7 @@ def _ridge_notes(ridge: dict[str, Any]) -> list[str]:
         )
     if len(tried) > MAX_L2_STEPS:
         best = max(range(len(tried)), key=lambda i: tried[i][1])
-        if best in (0, len(tried) - 1):
+        if best in (0, len(tried) - 1) and tried[best][1] < PERFECT:
             found.append(f"l2 {ridge['l2']:.3g} is at the end of the search; a further one may be better: give --l2")
     return found
 

@@ -63,7 +63,10 @@ def explain(
 
     with claim_outputs({"--html": out}, [model]):
         loaded = hb.load(model, encoder=encoder)
-        found = loaded.explain(_inputs(loaded, text), read_labels(label), k)
+        inputs = _inputs(loaded, text)
+        found = loaded.explain(inputs, read_labels(label), k)
+        if loaded.examples(inputs).empty_rows().any():
+            typer.echo("note: the model knows no word or feature of it: scores are those of any such text", err=True)
         if out is not None:
             with write_errors(out), atomic_write(out, "w") as file:
                 file.write(to_html(found))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 LOSS_COLOUR, METRIC_COLOUR = "tab:blue", "tab:orange"
 MIN_PLOTTED_SECONDS = 1e-2  # a logarithmic axis has no 0
+FORMATS = ("png", "svg", "pdf", "jpg", "jpeg")  # of a picture, by the end of its path
 MAX_MARKER_AREA = 900  # points squared
 
 
@@ -147,5 +148,7 @@ def _log_x(axes: "Axes") -> None:
 
 
 def _save(figure: "Figure", path: Path) -> None:
+    """As PNG, unless the path ends in another of FORMATS."""
+    suffix = path.suffix[1:].lower()
     with write_errors(path), atomic_write(path) as file:
-        figure.savefig(file, format="png", dpi=120)
+        figure.savefig(file, format=suffix if suffix in FORMATS else "png", dpi=120)

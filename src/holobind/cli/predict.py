@@ -37,7 +37,10 @@ def evaluate(
     data: Data,
     k: Annotated[int, typer.Option("--k", "-k", min=1, help="Largest k of the metrics.")] = 5,
     plot: Annotated[
-        Path | None, typer.Option(help="PNG of the reliability of the probabilities of the five best labels.")
+        Path | None,
+        typer.Option(
+            help="Picture of the reliability of the probabilities of the five best labels: PNG, SVG, PDF or JPEG."
+        ),
     ] = None,
     encoder: EncoderPlace = None,
     format: Format = None,  # noqa: A002
@@ -110,8 +113,12 @@ def predict(
         bool, typer.Option("--auto", help="Choose the number of labels of each line by --objective, and not by -k.")
     ] = False,
     objective: Annotated[
-        str, typer.Option(help="With --auto: micro-f1, sample-f1, precision=0.8 or recall=0.8 (any fraction).")
-    ] = "micro-f1",
+        str | None,
+        typer.Option(
+            help="With --auto: micro-f1, sample-f1, precision=0.8 or recall=0.8 (any fraction).  \\[default: micro-f1]",
+            show_default=False,
+        ),
+    ] = None,
     min_probability: Annotated[
         float, typer.Option(min=0, max=1, help="Leave out labels of a smaller probability.")
     ] = 0.0,
@@ -147,7 +154,12 @@ def predict(
     ray: Annotated[
         bool, typer.Option("--ray", help="Predict a folder of files on workers of Ray. Needs holobind\\[ray].")
     ] = False,
-    workers: Annotated[int, typer.Option(min=1, help="With --ray: number of workers, one processor each.")] = 2,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="With --ray: number of workers, one processor each.  \\[default: 2]", show_default=False
+        ),
+    ] = None,
     encoder: EncoderPlace = None,
     max_uncompressed: MaxUncompressed = None,
     as_json: Annotated[bool, typer.Option("--json", help="No effect: the output is always JSON lines.")] = False,
@@ -196,13 +208,17 @@ def predict(
 
     if math.isnan(threshold):
         raise OptionError("--threshold must be a number; got nan")
+    if objective is not None and not auto:
+        raise OptionError(f"--objective {objective} chooses the number of labels with --auto; give --auto, too")
+    if workers is not None and not ray:
+        raise OptionError(f"--workers {workers} are those of --ray; give --ray, too")
     job = PredictionJob(
         model,
         k=k,
         threshold=threshold,
         names=names,
         options=LabelOptions(
-            objective=objective if auto else None,
+            objective=(objective or "micro-f1") if auto else None,
             min_probability=min_probability,
             probabilities=proba,
             exclude=read_labels(exclude) or (),
@@ -221,7 +237,7 @@ def predict(
         if len(missing) < len(files):
             typer.echo(f"{len(files) - len(missing):,} of {len(files):,} files are in {out} already", err=True)
         with progress() as report:
-            written = predict_with_ray(job, missing, workers) if ray else predict_files(job, missing)
+            written = predict_with_ray(job, missing, workers or 2) if ray else predict_files(job, missing)
             for done, target in enumerate(written, 1):
                 report(f"{target.name}, {done:,} of {len(missing):,} files", done / len(missing))
         return

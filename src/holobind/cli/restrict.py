@@ -39,7 +39,9 @@ def restrict(
     import holobind as hb
 
     excluded, allowed = read_labels(exclude), read_labels(only)
-    if every == bool(excluded or allowed):
+    if every and (excluded or allowed):
+        raise OptionError("--all allows all labels again: give it without --exclude and --only")
+    if not (every or excluded or allowed):
         raise OptionError("give --exclude or --only with labels, or --all to allow all labels again")
     path = out or model
     with claim_outputs({"--out": path}, [model] if out is not None else []):

@@ -45,7 +45,9 @@ app = typer.Typer()
 
 Out = Annotated[Path, typer.Option(help="File of the model.")]
 Log = Annotated[Path | None, typer.Option(help="File to which a line of JSON is added for each epoch.")]
-Plot = Annotated[Path | None, typer.Option(help="PNG of the loss and the validation metric.")]
+Plot = Annotated[
+    Path | None, typer.Option(help="Picture of the loss and the validation metric: PNG, SVG, PDF or JPEG.")
+]
 Timings = Annotated[Path | None, typer.Option(help="JSON file of the seconds that each step took.")]
 Groups = Annotated[
     Path | None,

