@@ -570,3 +570,12 @@ def test_models_of_fewer_than_five_labels_rank_all_of_them_by_default():
     assert clf.model_.top_k(texts, exclude=["car"])[1].shape == (30, 2)
     with pytest.raises(hb.OptionError, match="k must be from 1 to the number of labels, 3; got 5"):
         clf.top_k(texts, 5)
+
+
+@pytest.mark.parametrize("missing", [None, float("nan")])
+@pytest.mark.parametrize("at", [0, 7])
+def test_a_missing_text_is_named_wherever_it_is(missing, at):
+    texts, y = ["red apple", "green apple", "red car"] * 10, [["fruit", "red"], ["fruit"], ["car", "red"]] * 10
+    texts[at] = missing
+    with pytest.raises(hb.DataError, match=f"number {at + 1} is .*; put '' where a text is missing"):
+        hb.HolographicClassifier().fit(texts, y)

@@ -169,7 +169,7 @@ def test_wrong_inputs_are_refused(inputs, message):
 
 def test_wrong_texts_k_and_data_are_refused():
     model = text_model()
-    with pytest.raises(hb.DataError, match="the first input is a text, but number 2 is float"):
+    with pytest.raises(hb.DataError, match="inputs are texts, but number 2 is float; put '' where"):
         model.top_k(["a", 1.0], 1)
     for k in (0, L + 1):
         with pytest.raises(hb.OptionError, match=f"k must be from 1 to the number of labels, {L}; got {k}"):

@@ -53,12 +53,15 @@ def as_texts(inputs: Any) -> list[str] | None:
         inputs = inputs.tolist()
     elif (joined := joined_texts(inputs)) is not None:
         inputs = joined
-    if not isinstance(inputs, Sequence) or (inputs and not isinstance(inputs[0], str)):
+    if not isinstance(inputs, Sequence):
+        return None
+    missing_first = bool(inputs) and _is_missing(inputs[0]) and any(isinstance(each, str) for each in inputs)
+    if inputs and not (isinstance(inputs[0], str) or missing_first):
         return None
     for i, text in enumerate(inputs):
         if not isinstance(text, str):
             got = type(text).__name__
-            raise DataError(f"the first input is a text, but number {i + 1} is {got}; put '' where a text is missing")
+            raise DataError(f"inputs are texts, but number {i + 1} is {got}; put '' where a text is missing")
     return list(inputs)
 
 
