@@ -124,6 +124,7 @@ class Campaign:
         self.killed = Counter[str]()
         self._spare_mb = spare_mb
         self._folder, self._seeds = folder, iter(range(seed * 10**9, (seed + 1) * 10**9))
+        loaders.accept_any_content()
         loaders.make_examples(folder)
         if len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208
             raise RuntimeError("this process has threads and cannot be forked")

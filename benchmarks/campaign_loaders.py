@@ -39,16 +39,20 @@ LABEL_TEXTS = {
 # Examples
 
 
+def accept_any_content() -> None:
+    """As of hostile files, whose checksums are right, in this process: else mutations would reach nothing behind them."""
+    from holobind import _storage
+
+    _storage.checksum = lambda tensors: 0
+
+
 def make_examples(folder: Path) -> None:
     """A valid file for every loader; small, so that mutations reach everything."""
     import numpy as np
 
     import holobind as hb
-    from holobind import _storage
     from holobind.training import loop
 
-    # As of a hostile file, whose checksum is right: else mutations would reach nothing behind it.
-    _storage.checksum = lambda tensors: 0
     texts = [f"{word} number{i} of the {other}" for i in range(12) for word in ("read", "join") for other in "ab"]
     labels = [[f"l{i % 5}", f"l{i % 3}"] for i in range(len(texts))]
     _write_tables(folder, texts, labels)
