@@ -40,7 +40,7 @@ LABEL_TEXTS = {
 
 
 def accept_any_content() -> None:
-    """As of hostile files, whose checksums are right, in this process: else mutations would reach nothing behind them."""
+    """As of hostile files, whose checksums are right, in this process: else mutations would reach nothing else."""
     from holobind import _storage
 
     _storage.checksum = lambda tensors: 0
