@@ -185,6 +185,12 @@ def test_counts_that_make_no_prior_are_refused_and_the_prior_stays(head, wrong):
     assert all(torch.equal(tensor, before[name]) for name, tensor in head.state_dict().items())
 
 
+@pytest.mark.parametrize("make", [lambda: hb.HolographicHead(H, N, D), lambda: hb.LinearHead(H, N, "bce")])
+def test_a_prior_can_be_set_where_counts_have_no_values(make):
+    with torch.device("meta"):
+        make().set_prior(torch.ones(N), 100)
+
+
 def test_a_head_is_described_in_one_line():
     assert hb.HolographicHead(None, 3984, 2048).describe() == (
         "holographic head of 3,984 labels in 2,048 dimensions (orbit codebook)"

@@ -27,11 +27,11 @@ _INTEGERS = (torch.int64, torch.int32)
 
 
 def check_label_counts(counts: Tensor, n_labels: int) -> None:
-    """Raise unless there is one count for each label, finite and not negative."""
+    """Raise unless there is one count for each label, finite and not negative, as far as the counts have values."""
     if counts.shape != (n_labels,):
         raise ShapeError(f"set_prior: wants one count for each of {n_labels} labels, got shape {tuple(counts.shape)}")
     wrong = ~((counts >= 0) & (counts < torch.inf))
-    if bool(wrong.any()):
+    if has_values(wrong) and bool(wrong.any()):
         label = int(wrong.nonzero()[0])
         raise OptionError(
             f"set_prior: counts must be finite numbers, 0 or larger; label {label} has {float(counts[label])}"
